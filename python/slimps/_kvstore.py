@@ -154,7 +154,8 @@ class KVStore:
         gradients = self._gradients(dense)
         for name, gradient in sparse.items():
             self._store.push_rows(name, gradient.indices, _arrays.packed(gradient.rows), priority)
-        self._store.push(list(gradients), list(gradients.values()), priority)
+        if gradients:
+            self._store.push(list(gradients), list(gradients.values()), priority)
 
     def row_sparse_pull(self, key: Any, out: Any, priority: int = 0, row_ids: Any = None) -> None:
         """Pulls the rows `row_ids` of the keys into RowSparse `out`, and waits as pull does.

@@ -8,6 +8,7 @@ SystemExit does not abort them: when Python ends, the argument of sys.exit() is 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import sys
 import weakref
@@ -56,13 +57,14 @@ def check_none_of(job: "Job") -> None:
 def abort_for(store: "KVStore", error: BaseException) -> None:
     """Aborts and closes `store`; the other workers are told `error`.
 
-    Errors of closing are dropped, since `error` is being raised already.
+    Errors of doing so are dropped, since `error` is being raised already.
     """
-    store.abort("worker %d: %s: %s" % (store.rank, type(error).__name__, error))
-    try:
+    why = "worker %d: %s: %s" % (store.rank, type(error).__name__, error)
+    with contextlib.suppress(Exception):
+        # As text that the library takes: without NUL and halves of surrogate pairs.
+        store.abort(why.encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\0"))
+    with contextlib.suppress(Exception):
         store.close()
-    except Exception:
-        pass
 
 
 def _close_all() -> None:

@@ -14,6 +14,7 @@ from eventually import eventually
 
 import slimps
 from slimps.native import calls
+from slimps.native import store as store_library
 
 ONES = np.ones(4, np.float32)
 
@@ -121,6 +122,51 @@ def test_what_a_call_uses_that_does_not_end_is_kept(other, monkeypatch):
         call.finish()
         gc.collect()
         assert gone() is None
+
+
+def raising_behind(function):
+    """Returns a function that does the same and is then interrupted."""
+
+    def run(*arguments):
+        function(*arguments)
+        raise Interrupted
+
+    return run
+
+
+def test_a_pull_whose_start_is_interrupted_harms_no_other(other, monkeypatch):
+    with open_store(other) as store:
+        ends, ended = [], threading.Event()
+        store.pull_then("w", ONES.copy(), lambda error: (ends.append(error), ended.set()))
+        with monkeypatch.context() as patch:
+            for each in (store_library.lib, store_library.at_once):
+                patch.setattr(each, "slimps_pull", raising_behind(each.slimps_pull))
+            with pytest.raises(Interrupted):
+                store.pull_then("w", ONES.copy(), ends.append)
+        assert ended.wait(60), "the thread lives on"
+        assert isinstance(ends[0], slimps.Error), "the store was aborted"
+        assert completions()
+        under_way(0)
+
+
+def test_a_create_that_is_interrupted_leaves_nothing(monkeypatch):
+    create = store_library.lib.slimps_create_in_background
+    monkeypatch.setattr(store_library.lib, "slimps_create_in_background", raising_behind(create))
+    gc.collect()
+    before = descriptors()
+    with pytest.raises(Interrupted):
+        slimps.kv.create("local")
+    under_way(0)
+    gc.collect()
+    assert descriptors() == before
+
+
+def test_a_closed_store_starts_no_pull():
+    with slimps.kv.create("local") as store:
+        store.init("w", ONES)
+    with pytest.raises(slimps.FailedPreconditionError, match="closed"):
+        store.pull_then("w", ONES.copy(), print)
+    assert not completions()
 
 
 def test_threads_that_end_leave_nothing():

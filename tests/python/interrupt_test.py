@@ -83,3 +83,13 @@ def test_ctrl_c_outside_the_store_tells_the_others_too():
         assert "told: " in job.output("worker0") and "worker 1: KeyboardInterrupt" in job.output(
             "worker0"
         )
+
+
+def test_an_exception_of_any_words_tells_the_others():
+    with jobs.Daemons(2, 1) as job:
+        job.start_scenario(0, "waiting", "told_at_pull")
+        job.start_scenario(1, "waiting", "fail")
+        ends = job.wait_for_end(["worker0", "worker1"])
+        assert ends["worker0"] == 0 and ends["worker1"] != 0
+        assert "worker 1: LookupError: bad record \\0 \\udcff" in job.output("worker0")
+        assert "LookupError: bad record" in job.output("worker1")

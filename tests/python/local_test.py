@@ -3,7 +3,9 @@
 
 import gc
 import os
+import signal
 import stat
+import sys
 import threading
 import weakref
 
@@ -337,6 +339,48 @@ def test_optimizer_states_are_on_the_disk_when_they_are_saved(store, tmp_path, m
     monkeypatch.setattr(os, "replace", lambda *names: (done.append("name"), replace(*names)))
     store.save_optimizer_states(str(tmp_path / "states"))
     assert done == ["file", "name", "folder"]
+
+
+class Alarm(Exception):
+    pass
+
+
+def test_a_signal_at_any_moment_of_a_push_is_raised_as_it_is(store):
+    """Also where it comes between the library and the updater's own code."""
+
+    def ring(number, frame):
+        raise Alarm
+
+    store.init("w", np.zeros(4, np.float32))
+    store.set_updater(lambda key, gradient, weight: np.add(weight, gradient, out=weight))
+    before = signal.signal(signal.SIGALRM, ring)
+    try:
+        for number in range(300):
+            with pytest.raises(Alarm):
+                signal.setitimer(signal.ITIMER_REAL, 1e-4 + 1e-6 * number)
+                while True:
+                    store.push("w", np.ones(4, np.float32))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert not store._store._updating.threads
+    store.push("w", np.ones(4, np.float32))
+
+
+def test_what_ctypes_drops_is_raised(store, monkeypatch):
+    """As a signal's handler would that runs at the callback's end, once the update is done."""
+
+    class Threads(set):
+        def discard(self, thread):
+            set.discard(self, thread)
+            if sys._getframe(1).f_code.co_name == "call":
+                raise Alarm
+
+    store.init("w", np.zeros(4, np.float32))
+    store.set_updater(lambda key, gradient, weight: np.add(weight, gradient, out=weight))
+    monkeypatch.setattr(store._store._updating, "threads", Threads())
+    with pytest.raises(Alarm):
+        store.push("w", np.ones(4, np.float32))
 
 
 def test_an_updater_must_not_call_its_store(store):

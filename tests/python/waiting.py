@@ -103,6 +103,12 @@ def pull_in_vain(store):
         store.pull("v", np.zeros(4, np.float32))
 
 
+def fail_with_words_that_c_cannot_take():
+    with open_store() as store:
+        store.init(["w", "v"], [ONES, ONES])
+        raise LookupError("bad record \0 \udcff")
+
+
 def fail():
     raise LookupError("no more data")
 
@@ -128,6 +134,7 @@ WHAT = {
     "init": lambda: with_store(lambda store: store.init("new", ONES)),
     "handler": lambda: with_store(pull_with_a_handler, LookupError),
     "idle": idle,
+    "fail": fail_with_words_that_c_cannot_take,
     "give_when_told": give_when_told,
     "end": lambda: end_with_pulls(lambda: None),
     "end_by_exit": lambda: end_with_pulls(sys.exit),

@@ -85,27 +85,29 @@ class Call:
     def finish(self) -> int:
         """Returns the status of the call that was under way. `descriptor` has told its end."""
         status: int = at_once.slimps_call_finish(self.pointer)
-        self.is_under_way = False
-        del _lent[self]
+        self.forget()
         return status
 
-    def give_up(self, interrupt: Callable[[], None], lent: Any) -> None:
-        """Ends a call that may be under way, if it is, by `interrupt`."""
-        self.lend(lent)  # first, since another handler may raise
-        if not self._is_busy():
-            self.is_under_way = False
-            del _lent[self]
-            return
-        interrupt()
-        if self._ended.poll(PATIENCE_MS):
-            self.finish()
+    def forget(self) -> None:
+        """Notes that no call is under way."""
+        self.is_under_way = False
+        del _lent[self]
 
-    def _is_busy(self) -> bool:
-        """Asks the library: a handler may have raised before anything of the call was noted."""
-        if self.handle is None:
-            return True
-        status: int = lib.slimps_pull_list(self.handle, None, 0, 0)
-        return status == FAILED_PRECONDITION
+    def give_up(self, interrupt: Callable[[], None], lent: Any) -> None:
+        """Ends a call that may be under way, if it is, by `interrupt`.
+
+        A handler may have raised before anything of the call was noted, so the library is asked.
+        """
+        self.lend(lent)  # first, since another handler may raise
+        if self.handle is None:  # a create, which `interrupt` cancels
+            interrupt()
+            lib.slimps_call_finish(self.pointer)  # refuses at once if there was none
+        elif lib.slimps_pull_list(self.handle, None, 0, 0) == FAILED_PRECONDITION:
+            interrupt()
+            if not self._ended.poll(PATIENCE_MS):
+                return  # it stays lent
+            at_once.slimps_call_finish(self.pointer)
+        self.forget()
 
     def __del__(self, _lib: Any = lib, _getpid: Callable[[], int] = os.getpid) -> None:
         if not hasattr(self, "pointer") or self.is_under_way or _getpid() != self._process:

@@ -29,12 +29,11 @@ class Completions:
         self._epoll = select.epoll()
         ending, self._end = os.pipe()
         self._epoll.register(ending, select.EPOLLIN)
-        self._lock = threading.RLock()  # re-entrant, since signal handlers may call the store
-        self._waiting: Dict[int, Tuple[Call, Then]] = {}  # by descriptor; guarded by _lock
+        self._waiting: Dict[int, Tuple[Call, Then]] = {}  # by descriptor
         self._free: List[Call] = []  # registered
         self._thread = threading.Thread(
             target=_work,
-            args=(self._epoll, ending, self._lock, self._waiting, self._free),
+            args=(self._epoll, ending, self._waiting, self._free),
             name="slimps completions",
             daemon=True,
         )
@@ -59,16 +58,18 @@ class Completions:
             call = new_call()
             self._epoll.register(call.descriptor, select.EPOLLIN)
         try:
-            with self._lock:  # the thread must not see the end before it finds the call
-                status = function(call.handle, *arguments)
-                if status == UNDER_WAY:
-                    call.lend((arguments, lent))
-                    self._waiting[call.descriptor] = call, then
-                    return
+            # First, since the thread must not see the end of a call that it does not find.
+            self._waiting[call.descriptor] = call, then
+            call.lend((arguments, lent))
+            status = function(call.handle, *arguments)
+            if status == UNDER_WAY:
+                return
         except BaseException:
-            if call.descriptor not in self._waiting:
+            if self._waiting.pop(call.descriptor, None) is not None:
                 call.give_up(interrupt, (arguments, lent))
             raise
+        del self._waiting[call.descriptor]
+        call.forget()
         self._free.append(call)
         then(status)
 
@@ -82,11 +83,7 @@ class Completions:
 
 
 def _work(
-    epoll: select.epoll,
-    ending: int,
-    lock: threading.RLock,
-    waiting: Dict[int, Tuple[Call, Then]],
-    free: List[Call],
+    epoll: select.epoll, ending: int, waiting: Dict[int, Tuple[Call, Then]], free: List[Call]
 ) -> None:
     is_ending = False
     while waiting or not is_ending:
@@ -95,12 +92,15 @@ def _work(
                 epoll.unregister(ending)
                 is_ending = True
                 continue
-            with lock:
-                call, then = waiting.pop(descriptor)
+            found = waiting.pop(descriptor, None)
+            if found is None:  # who started it was interrupted, and ends it
+                epoll.unregister(descriptor)
+                continue
+            call, then = found
             status = call.finish()
             free.append(call)
             then(status)
-            del call, then
+            del call, found, then
     epoll.close()
     os.close(ending)
 

@@ -20,9 +20,14 @@ import numpy as np
 from slimps.errors import FailedPreconditionError
 from slimps.native import calls, completions, figures, structs, updating
 from slimps.native.arrays import Items, Keys, Name, address, address_to_write, shape_of
-from slimps.native.library import check, error, lib, text
+from slimps.native.library import at_once, check, error, lib, text
 from slimps.native.optimizer import Optimizer, OptimizerSpec
 from slimps.native.options import Options
+
+
+# Elements: what has no more is handed over without other Python threads running meanwhile, since to
+# let them run takes longer than the call.
+_AT_ONCE = 1 << 14
 
 
 class Store:
@@ -32,7 +37,9 @@ class Store:
     for this worker's part of their rounds.
     """
 
-    def __init__(self, pointer: int) -> None:
+    def __init__(self, pointer: int, has_job: bool) -> None:
+        """has_job: functions that push or pull call no updater, and never wait for this thread."""
+        self._has_job = has_job
         self._process = os.getpid()
         self._pointer = pointer
         self._keys = Keys()
@@ -41,6 +48,7 @@ class Store:
         self._updating = updating.Updating()
         self._updaters: List[Any] = []
         self._aborted = False  # then close() reports no error: the caller knows of the abort
+        self._is_closed = False
         self._lock = threading.RLock()
         self._completions: Optional[completions.Completions] = None  # guarded by _lock
         self.rank = figures.number(lib.slimps_rank, pointer)
@@ -68,7 +76,7 @@ class Store:
                 lib.slimps_destroy(made)  # it was interrupted when it was done
             raise
         assert made.value is not None
-        return Store(made.value)
+        return Store(made.value, has_job=type.startswith("dist"))
 
     def __del__(self, _lib: Any = lib, _getpid: Callable[[], int] = os.getpid) -> None:
         # A forked child has none of the store's threads, so it cannot close the store.
@@ -110,7 +118,7 @@ class Store:
     def push_one(self, name: Name, gradient: np.ndarray, priority: int) -> None:
         """Same as push() of one key and device, which costs less that way."""
         self._run(
-            lib.slimps_push,
+            self._library_for(gradient).slimps_push,
             self._keys.struct(name),
             address(gradient),
             gradient.size,
@@ -169,7 +177,8 @@ class Store:
         what: Tuple[Any, ...]
         if len(names) == 1:  # costs less than a list
             what = (self._keys.struct(names[0]), address_to_write(outs[0]), outs[0].size, priority)
-            run(self.new_call, self.interrupt, lib.slimps_pull, *what, lent=outs, then=ended)
+            pull = self._library_for(outs[0]).slimps_pull
+            run(self.new_call, self.interrupt, pull, *what, lent=outs, then=ended)
             return
         items = Items(self._keys, names, None, outs)
         what = (items.address, items.count, priority)
@@ -229,9 +238,10 @@ class Store:
         """Sets a function that runs in the optimizer's place. None removes it."""
         self.check_caller()
         callback = None if updater is None else self._updating.callback(updater)
-        self._updaters.append(callback)  # whatever interrupts this, the library's stays alive
-        check(lib.slimps_set_updater(self._pointer, callback, None))
-        del self._updaters[:-1]
+        with self._lock:
+            self._updaters.append(callback)  # whatever interrupts this, the library's stays alive
+            check(lib.slimps_set_updater(self._pointer, callback, None))
+            del self._updaters[:-1]
 
     def set_compression(self, codec: str) -> None:
         self._run(lib.slimps_set_gradient_compression, text(codec, "compression"))
@@ -278,7 +288,7 @@ class Store:
             if not self._aborted:
                 raise
         with self._lock:
-            ending, self._completions = self._completions, None
+            ending, self._completions, self._is_closed = self._completions, None, True
         if ending is not None:
             ending.end()
             ending.join()
@@ -311,6 +321,9 @@ class Store:
         self.check_caller()
         return calls.Call(self._pointer, self._kept)
 
+    def _library_for(self, values: np.ndarray) -> Any:
+        return at_once if self._has_job and values.size <= _AT_ONCE else lib
+
     def _take_call(self) -> calls.Call:
         try:
             return self._free.pop()
@@ -326,8 +339,11 @@ class Store:
         finally:
             if not call.is_under_way:
                 self._free.append(call)
+        raised = self._updating.take_raised() if self._updaters else None
+        if raised is not None:
+            raise raised
         if status:
-            raise self._updating.take_raised() or error(status)
+            raise error(status)
 
     def _bytes_of(self, save: Callable[..., int]) -> bytes:
         content, length = c_void_p(), ctypes.c_size_t()
@@ -339,6 +355,8 @@ class Store:
 
     def _waiting_for(self) -> completions.Completions:
         with self._lock:
+            if self._is_closed:
+                raise FailedPreconditionError("the store was closed")
             if self._completions is None:
                 self._completions = completions.Completions()
             return self._completions

@@ -3,13 +3,17 @@
 
     updating = Updating()
     check(lib.slimps_set_updater(store, updating.callback(updater), None))
-    if lib.slimps_push_list(store, ...):
-        raised = updating.take_raised()             # what the updater has raised on this thread
+    lib.slimps_push_list(store, ...)
+    raised = updating.take_raised()             # what the updater has raised on this thread
+
+A signal's handler may raise before the callback's first line or behind its last one. Then ctypes
+tells sys.unraisablehook, and the library takes for a status what the memory holds.
 """
 
 from __future__ import annotations
 
 import ctypes
+import sys
 import threading
 from typing import Any, Callable, Dict, Optional, Set
 
@@ -21,6 +25,10 @@ from slimps.native.arrays import Name
 # updater(key, gradient, weight): both arrays are valid during the call only.
 Updater = Callable[[Name, np.ndarray, np.ndarray], None]
 
+_raised: Dict[int, BaseException] = {}  # by thread
+_CALLBACK = "Updating.callback.<locals>.call"
+_KEEPS = "_keep_what_ctypes_drops.<locals>.keep"
+
 
 class Updating:
     """The updaters of one store. Thread-safe.
@@ -30,29 +38,47 @@ class Updating:
 
     def __init__(self) -> None:
         self.threads: Set[int] = set()
-        self._raised: Dict[int, BaseException] = {}
 
     def callback(self, updater: Updater) -> Any:
         """Returns the C function that calls `updater`. It must live as long as the store has it."""
+        _keep_what_ctypes_drops()
 
         def call(_: Any, key: structs.Key, gradient: int, weight: int, elements: int) -> int:
-            thread = threading.get_ident()
-            self.threads.add(thread)
             try:
+                self.threads.add(threading.get_ident())
                 name = key.number if key.kind == structs.KEY_INT else key.text.decode("utf-8")
                 updater(name, _floats(gradient, elements), _floats(weight, elements))
             except BaseException as error:  # C must not see it
-                self._raised[thread] = error
+                _raised[threading.get_ident()] = error
                 return structs.UNKNOWN
             finally:
-                self.threads.discard(thread)
+                self.threads.discard(threading.get_ident())
             return 0
 
         return structs.Updater(call)
 
     def take_raised(self) -> Optional[BaseException]:
-        """Returns what this thread's newest updater raised, once; None: nothing."""
-        return self._raised.pop(threading.get_ident(), None)
+        """Returns what this thread's newest updater raised, once; None: nothing.
+
+        The thread runs no updater of the store any more.
+        """
+        self.threads.discard(threading.get_ident())
+        return _raised.pop(threading.get_ident(), None)
+
+
+def _keep_what_ctypes_drops() -> None:
+    before = sys.unraisablehook
+    if getattr(before, "__qualname__", "") == _KEEPS:
+        return
+
+    def keep(unraisable: Any) -> None:
+        # Python 3.13 names the function in the message only.
+        if _CALLBACK in "%r %s" % (unraisable.object, unraisable.err_msg):
+            _raised[threading.get_ident()] = unraisable.exc_value
+        else:
+            before(unraisable)
+
+    sys.unraisablehook = keep
 
 
 def _floats(address: int, elements: int) -> np.ndarray:

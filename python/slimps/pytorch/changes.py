@@ -82,5 +82,5 @@ class Sent(NamedTuple):
 
 def _sum_of_bits(gradient: torch.Tensor) -> int:
     if gradient.layout == torch.sparse_coo:
-        gradient = gradient.detach().coalesce().values()
+        gradient = gradient.detach()._values()
     return int(params.bits_of(gradient.contiguous()).sum(dtype=np.int32))

@@ -160,6 +160,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
             self._exchange = NodeExchange(
                 exchange, self._node, self._names, self._masters.arrays, settings
             )
+        else:
+            node.each_pushes(self.store)
         self._rates = groups.Rates(optimizer, found.group_of)
         self._weights = changes.Weights(self._names, self._parameters)
         self._closed = False

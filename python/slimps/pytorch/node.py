@@ -7,14 +7,15 @@
 
 A worker's node is told by LOCAL_RANK and LOCAL_WORLD_SIZE. Ranks of a node follow each other, and
 the first is its leader. The group does not use torch.distributed's default group, which a script
-may have or make: its members find each other at a free port of the leader's loopback interface,
-which they learn through the scheduler.
+may have or make: its members find each other at a free port of the leader's loopback interface (of
+all interfaces with torch 1.13), which they learn through the scheduler.
 """
 
 from __future__ import annotations
 
 import contextlib
 import datetime
+import socket
 import weakref
 from typing import Any, Iterator, List, Optional, Tuple
 
@@ -27,8 +28,8 @@ from slimps.errors import FailedPreconditionError, InvalidArgumentError, Unavail
 _HOST = "127.0.0.1"
 _SLICE = datetime.timedelta(milliseconds=50)  # after which Ctrl-C is noticed
 
-# The stores whose leaders alone push.
-_node_first: "weakref.WeakSet[kv.KVStore]" = weakref.WeakSet()
+# Stores with an optimizer: True if nodes reduce first and their leaders alone push.
+_node_first: "weakref.WeakKeyDictionary[kv.KVStore, bool]" = weakref.WeakKeyDictionary()
 
 
 def find(store: kv.KVStore, wanted: Optional[bool], given: bool) -> Optional[Node]:
@@ -41,12 +42,11 @@ def find(store: kv.KVStore, wanted: Optional[bool], given: bool) -> Optional[Nod
     InvalidArgumentError: `wanted` is True, and the store or the workers' places do not allow it.
     FailedPreconditionError: another optimizer of the store wants it otherwise.
     """
-    if store in _node_first and wanted is False:
-        raise FailedPreconditionError(
-            "node_first: another optimizer of this store has it True; expected the same"
-        )
+    others = _node_first.get(store)
+    if others and wanted is False:
+        raise _another_has_it(True)
     if wanted is None and given:
-        wanted = store in _node_first
+        wanted = bool(others)
     if wanted is False or store.num_workers == 1:
         return None
     if not store.has_rounds or not distributed.is_available():
@@ -57,7 +57,8 @@ def find(store: kv.KVStore, wanted: Optional[bool], given: bool) -> Optional[Nod
             % (store.type if not store.has_rounds else "a torch without")
         )
     place, size = _job.place_on_node()
-    server = _tcp_store(0, True, store.timeout_s) if place == 0 and size > 1 else None
+    with _not_found(store, store.rank):
+        server = _tcp_store(0, store.timeout_s) if place == 0 and size > 1 else None
     told = [0.0] * (3 * store.num_workers)
     told[3 * store.rank : 3 * store.rank + 3] = [place, size, server.port if server else 0]
     told = store.all_reduce_sum(told)
@@ -72,20 +73,20 @@ def find(store: kv.KVStore, wanted: Optional[bool], given: bool) -> Optional[Nod
     few = 1 if wanted else 2  # nodes
     if not few <= len(sizes) < store.num_workers:
         return None
+    if others is False:
+        raise _another_has_it(False)
     leader = store.rank - place
     group = None
     if size > 1:
-        try:
-            server = server or _tcp_store(int(told[3 * leader + 2]), False, store.timeout_s)
-            group = distributed.ProcessGroupGloo(
-                server, place, size, datetime.timedelta(seconds=store.timeout_s)
-            )
-        except RuntimeError as error:
-            raise UnavailableError(
-                "node_first: worker %d does not find worker %d, its LOCAL_RANK 0, on this machine: "
-                "%s" % (store.rank, leader, _first_line(error))
-            ) from None
+        with _not_found(store, leader):
+            server = server or _tcp_store(int(told[3 * leader + 2]), store.timeout_s)
+            group = _gloo(server, place, size, store.timeout_s)
     return Node(store, group, leader, len(sizes) / store.num_workers)
+
+
+def each_pushes(store: kv.KVStore) -> None:
+    """Notes that the store has an optimizer for which every worker pushes."""
+    _node_first[store] = False
 
 
 def node_sizes(places: List[Tuple[int, int]]) -> List[int]:
@@ -122,7 +123,7 @@ class Node:
         """Rounds do not wait for this worker from now on, unless it is the leader."""
         if self._store not in _node_first and not self.leads:
             self._store.leave()
-        _node_first.add(self._store)
+        _node_first[self._store] = True
 
     def sum(self, tensor: torch.Tensor) -> Any:
         """Starts to add all members' tensors into the leader's. The others' are used up."""
@@ -164,10 +165,42 @@ class Node:
         return self._group
 
 
-def _tcp_store(port: int, serves: bool, timeout_s: float) -> Any:
+def _tcp_store(port: int, timeout_s: float) -> Any:
+    """Connects to the store at `port`; 0: makes one. torch 1.13's listens on all interfaces."""
     timeout = datetime.timedelta(seconds=timeout_s)
-    made: Any = distributed  # its types lack TCPStore
-    return made.TCPStore(_HOST, port, None, serves, timeout, False)
+    of: Any = distributed  # its types lack TCPStore
+    if port or "master_listen_fd" not in of.TCPStore.__init__.__doc__:
+        return of.TCPStore(_HOST, port, None, not port, timeout, False)
+    listening = socket.create_server((_HOST, 0))
+    port = listening.getsockname()[1]
+    of_listening = {"master_listen_fd": listening.detach()}
+    return of.TCPStore(_HOST, port, None, True, timeout, False, **of_listening)
+
+
+def _gloo(store: Any, rank: int, size: int, timeout_s: float) -> Any:
+    """Returns a process group whose members meet on the loopback interface."""
+    of: Any = distributed.ProcessGroupGloo
+    options = of._Options()
+    options._devices = [of.create_device(hostname=_HOST)]
+    options._timeout = datetime.timedelta(seconds=timeout_s)
+    return of(store, rank, size, options)
+
+
+@contextlib.contextmanager
+def _not_found(store: kv.KVStore, leader: int) -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:
+        raise UnavailableError(
+            "node_first: worker %d does not find worker %d, its LOCAL_RANK 0, on this machine: %s"
+            % (store.rank, leader, _first_line(error))
+        ) from None
+
+
+def _another_has_it(value: bool) -> FailedPreconditionError:
+    return FailedPreconditionError(
+        "node_first: another optimizer of this store has it %s; expected the same" % value
+    )
 
 
 def _first_line(error: Exception) -> str:

@@ -172,6 +172,31 @@ def half_precision_with_a_scaler_and_a_saved_state():
         assert optimizer.state_dict()["num_workers"] == WORKERS
 
 
+def who_shares_a_store_with_one_that_each_pushes_to():
+    take_place(2, 2)
+    models = [network(), network(seed=2)]
+    with slimps.torch.DistributedOptimizer(
+        torch.optim.SGD(models[0].parameters(), lr=0.1),
+        [("first." + name, one) for name, one in models[0].named_parameters()],
+        node_first=False,
+    ) as first:
+        refused(
+            slimps.FailedPreconditionError,
+            "node_first: another optimizer of this store has it False; expected the same",
+            lambda: slimps.torch.DistributedOptimizer(
+                torch.optim.SGD(models[1].parameters(), lr=0.1),
+                models[1],
+                store=first.store,
+                node_first=True,
+            ),
+        )
+        for images, labels in batches(2):
+            first.zero_grad()
+            loss_of(models[0], *part(RANK, images, labels)).backward()
+            first.step()
+        assert is_same_everywhere(first.store, models[0])
+
+
 def two_optimizers_share_a_store():
     take_place(1, 3)
     models = [network(), network(seed=2)]

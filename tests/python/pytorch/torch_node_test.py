@@ -17,6 +17,7 @@ def test_sums_and_means_are_those_of_all_workers(sizes):
         torch_node_scenarios.the_backup_model_is_the_nodes,
         torch_node_scenarios.half_precision_with_a_scaler_and_a_saved_state,
         torch_node_scenarios.two_optimizers_share_a_store,
+        torch_node_scenarios.who_shares_a_store_with_one_that_each_pushes_to,
         torch_node_scenarios.learned_thresholds_are_the_leaders,
         torch_node_scenarios.nodes_are_found,
         torch_node_scenarios.what_is_refused,
