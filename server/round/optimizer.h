@@ -7,8 +7,8 @@
 //   optimizer->RuleOf(BestKernels()).store(step, {.before = ..., .sum = ..., .after = ...});
 //
 // With c = rescale_grad (/ contributors, if `average`) and g = clip(c * sum, +-clip_gradient), the
-// rules are those of torch.optim, to the last bit. x + y*z is rounded once, except in buf, where
-// mu*buf is rounded first:
+// rules are those of torch.optim, to the last bit (Adam's: of torch 1). x + y*z is rounded once,
+// except in buf, where mu*buf is rounded first:
 //   NONE   w = g                           TEST  w += g
 //   SGD    g += wd*w;  buf = mu*buf + g;   w -= lr*buf          nesterov: w -= lr*(g + mu*buf)
 //   ADAM   g += wd*w;  m = b1*m + (1-b1)*g;  v = b2*v + (1-b2)*g*g;

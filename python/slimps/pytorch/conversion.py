@@ -57,7 +57,8 @@ def convert(optimizer: Any, by_group: Sequence[str] = ()) -> _optimizer.Optimize
     if kind not in _FIXED or not is_torchs(optimizer):
         module = "torch.optim" if is_torchs(optimizer) else type(optimizer).__module__
         raise InvalidArgumentError(
-            "optimizer: expected torch.optim.SGD, Adam or AdamW, got %s.%s" % (module, kind)
+            "optimizer: expected torch.optim.SGD, Adam or AdamW, or DistributedDataParallel with "
+            "slimps.torch.comm_hook, which takes every optimizer; got %s.%s" % (module, kind)
         )
     options = _options(optimizer, kind, by_group)
     for name, fixed in _FIXED[kind].items():

@@ -249,8 +249,10 @@ class DistributedOptimizer(torch.optim.Optimizer):
         that step.
 
         Raises
-            FailedPreconditionError: gradients of a step were sent, and step() was not called yet.
+            FailedPreconditionError: gradients of a step were sent, and step() was not called yet;
+                or the script has changed the parameters itself.
         """
+        self._weights.check()
         if any(sent is not None for sent in self._out):
             raise FailedPreconditionError(
                 "global_weights: gradients of a step have gone out; expected step() before"

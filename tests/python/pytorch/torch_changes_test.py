@@ -51,6 +51,18 @@ def test_weights_that_others_change(store, change, which, backup_model):
         optimizer.step()
 
 
+def test_weights_that_a_script_steps_itself_are_not_evaluated(store):
+    model, sgd = model_and_sgd()
+    optimizer = wrap(store, model, sgd, push_in_backward=False)
+    model(torch.ones(1, 3)).sum().backward()
+    for parameter in model.parameters():
+        parameter.data.add_(parameter.grad, alpha=-0.1)
+    optimizer.zero_grad()
+    with refused("was changed outside of the optimizer", slimps.FailedPreconditionError):
+        with optimizer.global_weights():
+            pass
+
+
 def test_a_parameter_unfrozen_later(store):
     model, sgd = model_and_sgd()
     model.weight.requires_grad_(False)
