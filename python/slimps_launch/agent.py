@@ -115,7 +115,7 @@ def main():
     addresses = os.environ.get("SSH_CONNECTION", "").split()
     agent.write(
         carried.report(
-            "agent",
+            carried.AGENT,
             host=socket.gethostname(),
             launcher=addresses[0] if addresses else None,
             address=addresses[2] if addresses else None,

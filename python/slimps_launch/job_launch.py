@@ -241,9 +241,7 @@ class Launcher(processes.Processes):
                 continue
             ended.append(event)
             if isinstance(event, carried.Carrier):
-                lost = event.lost()
-                if lost and event.status == 0:
-                    event.status = 1
+                ended += event.lost()
             if event.status != 0:
                 return self._report_failure(self._settle([event]))
             # The daemons end by themselves when the last worker has said goodbye. So the deadline
