@@ -276,7 +276,8 @@ def run(options, command, job, environment, make_logs):
         )
     plan = engine.plan(seat, options.workers, options.servers)
     job.workers, job.servers = plan.workers, plan.servers
-    job.end_grace = float("inf")  # the daemons here wait for workers elsewhere
+    if plan.workers > 1:
+        job.end_grace = float("inf")  # the daemons here wait for workers elsewhere
     part = Part(seat, plan, options, command)
     if seat.engine != "Kubernetes":  # where this may be the first process
         job_node.end_with_parent()
