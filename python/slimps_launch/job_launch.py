@@ -285,7 +285,7 @@ class Launcher(processes.Processes):
         self.output.hold()
         begun = time.monotonic()
         while True:
-            blamed = blame.blamed(self.all_nodes(), failed)
+            blamed, _ = blame.blamed(self.all_nodes(), failed)
             late = blamed is not None and blamed.status is None
             left = begun + (self.job.stop_grace if late else self.job.settle) - time.monotonic()
             if left <= 0:
