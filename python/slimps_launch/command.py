@@ -3,7 +3,6 @@
 
 import argparse
 import os
-import re
 import signal
 import sys
 
@@ -60,8 +59,8 @@ class Installation:
 
     def environment(self, command):
         """Returns the variables that a command of workers needs."""
-        python = re.match(r"python(3(\.\d+)?)?$", os.path.basename(command[0]))
-        return {"PYTHONUNBUFFERED": "1"} if python else {}  # lines come as written
+        # Its lines come as written.
+        return {"PYTHONUNBUFFERED": "1"} if job_launch.is_python(command) else {}
 
     known_programs = ("slimps_scheduler", "slimps_server")
 
@@ -146,6 +145,8 @@ def launch(arguments, installation):
     on_kubernetes.add_flags(parser)
     options = parser.parse_args(arguments)
     where, _, detail = options.on.partition(":")
+    if options.trace and where != "local":
+        parser.error("--trace goes with --on local")
     if options.servers_apart and where != "slurm":
         parser.error("--servers-apart goes with --on slurm")
     if where == "k8s":
@@ -275,8 +276,3 @@ def guarded(body):
             file=sys.stderr,
         )
         return 1
-
-
-def console():
-    """The entry point of an installed slimps."""
-    sys.exit(guarded(lambda: main(sys.argv[1:])))

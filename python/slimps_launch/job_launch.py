@@ -8,6 +8,7 @@ launcher stops everything and names the failure.
 """
 
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -164,6 +165,16 @@ class Launcher(processes.Processes):
         node.process.wait()
         node.status = node.process.returncode
         raise Stop(failed=[node])
+
+    def announce_scheduler(self, port=0):
+        """As start_scheduler, and says where it listens."""
+        port = self.start_scheduler(port)
+        name = network.interface_of(network.resolve(self.place.address))
+        self.say(
+            "slimps: the scheduler listens at %s:%d%s"
+            % (self.place.address, port, " (interface %s)" % name if name else "")
+        )
+        return port
 
     def wait_until(self, done, seconds, step, fatal=()):
         """Waits until done() or the time is over. Stop: a signal came, or a `fatal` node ended."""
@@ -328,6 +339,11 @@ def torch_group(rank, workers, local_rank, local_workers, address, port):
         "MASTER_ADDR": address,
         "MASTER_PORT": str(port),
     }
+
+
+def is_python(command):
+    """True if a command runs a Python."""
+    return re.fullmatch(r"python(3(\.\d+)?)?", os.path.basename(command[0])) is not None
 
 
 def resolve_command(command, programs):

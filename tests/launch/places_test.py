@@ -217,8 +217,17 @@ class NetworkTest(unittest.TestCase):
     def test_what_is_not_there_is_named(self):
         with self.assertRaisesRegex(errors.LaunchError, "--interface nowhere0: .*there are .*lo"):
             network.interface_address("nowhere0")
+        with self.assertRaisesRegex(errors.LaunchError, "--interface \udcff: no interface of"):
+            network.interface_address("\udcff")
         with self.assertRaisesRegex(errors.LaunchError, "host no.such.host.invalid is not known"):
             network.resolve("no.such.host.invalid")
+        with self.assertRaisesRegex(errors.LaunchError, r"host a\.\.b is not known here \(enc"):
+            network.resolve("a..b")
+
+    def test_a_name_that_begins_as_an_interfaces_is_another(self):
+        with mock.patch.object(network.socket, "if_nametoindex", side_effect=OSError):
+            with self.assertRaisesRegex(errors.LaunchError, "no interface of that name"):
+                network.interface_address("lo")
 
 
 class AllocationTest(unittest.TestCase):
