@@ -69,7 +69,7 @@ class Carrier(job_node.Node):
             launcher.events.put(node)
 
     def lost(self):
-        """Returns the nodes whose end was not reported before the carrier's. They ended as it did."""
+        """Returns the nodes whose end was not reported. They get the carrier's status."""
         nodes = [node for node in self.carried.values() if node.status is None]
         for node in nodes:
             node.status = self.status
