@@ -7,13 +7,11 @@ report between those lines what became of them, as `MARK NAME {json}`.
 
 import json
 import signal
-import time
 
 from slimps_launch import job_node
 
 MARK = "slimps-report:"
 AGENT = "agent"  # the name under which an agent tells of its machine
-EVERY = 5.0  # seconds between two words to an agent
 
 
 def report(name, **fields):
@@ -79,8 +77,6 @@ class Carrier(job_node.Node):
 class ToldCarrier(Carrier):
     """Its agents take signals through its stdin, as lines, and end when that closes."""
 
-    said_at = 0.0  # when they were last told that the launcher is there
-
     def signal(self, number):
         if number == signal.SIGKILL:
             super().signal(number)
@@ -88,9 +84,7 @@ class ToldCarrier(Carrier):
             self.tell("signal %d" % number)
 
     def keep(self):
-        if time.monotonic() > self.said_at + EVERY:
-            self.said_at = time.monotonic()
-            self.tell("signal 0")
+        self.tell("signal 0")
 
     def tell(self, line):
         try:

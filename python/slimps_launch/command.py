@@ -5,6 +5,7 @@ import argparse
 import os
 import signal
 import sys
+import threading
 
 from slimps_launch import agent
 from slimps_launch import demo
@@ -251,20 +252,33 @@ def main(arguments, installation=None):
     return COMMANDS[arguments[0]](arguments[1:], installation)
 
 
+def flush(status):
+    """Writes out stdout. After a signal this ends the process if nobody reads stdout."""
+    last = threading.Timer(job_launch.PATIENCE, os._exit, [status])
+    last.daemon = True
+    if status is not None and status > 128:
+        last.start()
+    try:
+        sys.stdout.flush()
+    finally:
+        last.cancel()
+
+
 def guarded(body):
     """Calls body() and returns its exit status. Errors for the user become one line.
 
     That includes stdout as a closed pipe, or a full disk.
     """
     try:
-        status = body()
-        sys.stdout.flush()
+        try:
+            status = body()
+        except KeyboardInterrupt:
+            status = 130
+        flush(status)
         return status
     except errors.LaunchError as error:
         print("slimps: %s" % error, file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        return 130
     except OSError as error:
         # The rest cannot be printed, so the interpreter must not try again when it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

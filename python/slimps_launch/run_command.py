@@ -234,7 +234,7 @@ class Part:
 def run_carried(part, job):
     """Runs this part for a `slimps launch` that started the engine. Returns the exit status."""
     runner = agent.Agent()
-    put_back = runner.catch_signals()
+    runner.catch_signals()
     address, port = os.environ["DMLC_PS_ROOT_URI"], os.environ["DMLC_PS_ROOT_PORT"]
     try:
         if address == "127.0.0.1" and os.environ.get(CARRIED) != socket.gethostname():
@@ -251,7 +251,7 @@ def run_carried(part, job):
         return runner.run()
     finally:
         runner.kill_all()
-        put_back()
+        runner.put_back()
 
 
 def run(options, command, job, environment, make_logs):

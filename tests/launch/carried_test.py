@@ -4,12 +4,16 @@
 A fake node stands for mpirun.
 """
 
+import queue
 import unittest
 from unittest import mock
 
+from eventually import eventually
 from job_case import FAKE, JobCase
+from slimps_launch import agent
 from slimps_launch import carried
 from slimps_launch import job_launch
+from slimps_launch import job_node
 
 
 class CarriedHere(job_launch.Here):
@@ -39,6 +43,26 @@ class CarriedJobTest(JobCase):
         status, out = self.run_carried("say=worker0| step 1", "exit=7")
         self.assertEqual(7, status, out)
         self.assertIn("slimps: the job failed: mpirun exited with status 7", out)
+
+
+class AgentTest(unittest.TestCase):
+    def test_a_launcher_speaks_while_stdout_holds_up_the_main_thread(self):
+        lines = queue.SimpleQueue()
+        clock = mock.Mock()
+        with mock.patch.object(agent, "time", clock):
+            clock.monotonic.return_value = 0.0
+            runner = agent.Agent()
+            runner.listen(iter(lines.get, None))
+            clock.monotonic.return_value = 25.0
+            lines.put("signal 0")
+            self.assertTrue(eventually(lambda: runner.silent_at == 25.0 + agent.SILENCE))
+            clock.monotonic.return_value = 40.0
+            node = job_node.Node("worker0", "worker", [])
+            node.status = 0
+            runner.nodes.append(node)
+            runner.events.put(node)
+            with mock.patch.object(runner, "write"):
+                self.assertEqual(0, runner.run())
 
 
 class HearTest(unittest.TestCase):
