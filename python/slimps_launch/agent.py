@@ -25,7 +25,6 @@ from slimps_launch import processes
 # Seconds for the daemons to see the job's end after a signal: less than the 30 s after which Slurm,
 # Kubernetes and torchrun kill.
 DAEMON_GRACE = 20.0
-ALIVE = 0  # the event of a launcher that is there
 CLOSED = -1  # the event of a stdin that has closed
 SILENCE = 30.0  # seconds until a launcher that says nothing counts as lost: its machine may be
 
@@ -55,7 +54,11 @@ class Agent(processes.Processes):
 
         def read():
             for line in lines:
-                self.events.put(int(line.split()[1]))
+                # Here, since a stdout that nobody reads may hold up the main thread.
+                self.silent_at = time.monotonic() + SILENCE
+                number = int(line.split()[1])
+                if number:
+                    self.events.put(number)
             self.events.put(CLOSED)
 
         self.silent_at = time.monotonic() + SILENCE
@@ -86,8 +89,6 @@ class Agent(processes.Processes):
             elif event == CLOSED:
                 self.kill_all()
                 return 128 + signal.SIGTERM
-            elif event == ALIVE:
-                self.silent_at = time.monotonic() + SILENCE
             elif event is not None:
                 self.told_to_stop = True
                 stop_at = min(stop_at, time.monotonic() + DAEMON_GRACE)
@@ -110,12 +111,12 @@ class Agent(processes.Processes):
 def main():
     """Runs what the first line of stdin says, until it has ended or stdin closes."""
     agent = Agent()
-    put_back = agent.catch_signals()
+    agent.catch_signals()
     # The client's address is the one by which this machine sees the launcher's.
     addresses = os.environ.get("SSH_CONNECTION", "").split()
     agent.write(
         carried.report(
-            "agent",
+            carried.AGENT,
             host=socket.gethostname(),
             launcher=addresses[0] if addresses else None,
             address=addresses[2] if addresses else None,
@@ -145,4 +146,4 @@ def main():
         return agent.run()
     finally:
         agent.kill_all()
-        put_back()
+        agent.put_back()

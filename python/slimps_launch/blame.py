@@ -7,18 +7,19 @@ from slimps_launch import job_node
 from slimps_launch import job_output
 
 # The scheduler's words for the node whose failure ended a job.
-BLAMED = re.compile(r"(?:worker|server) \d+ \(host [^)]*, pid (\d+)\)")
+BLAMED = re.compile(r"(worker|server) (\d+) \(host ")
 
 
 def blamed(nodes, failed):
-    """Returns the one of `nodes` that the last lines of failed nodes blame, or None."""
-    named = {
-        found.group(1)
+    """Returns the one of `nodes` that failed nodes blame, and their line; or (None, None)."""
+    lines = {
+        role + rank: line
         for node in failed
         for line in list(node.last_lines)
-        for found in BLAMED.finditer(line)
+        for role, rank in BLAMED.findall(line)
     }
-    return next((node for node in nodes if node.pid is not None and str(node.pid) in named), None)
+    named = next((node for node in nodes if node.name in lines), None)
+    return named, named and lines[named.name]
 
 
 class Report:
@@ -38,16 +39,14 @@ class Report:
         """
         # The cause is a process that a signal killed, if there is one, or else the process that the
         # others blame.
-        named = blamed(self.nodes, failed)
+        named, why = blamed(self.nodes, failed)
         culprit = min(
             failed,
             key=lambda node: (node.stopped, node.status >= 0, node is not named, node.status == 0),
         )
         if named is not None and named.status is None:  # nothing came from its machine any more
-            words = job_output.last_error(list(culprit.last_lines))
             self.say(
-                "slimps: the job failed: %s on %s is lost: %s"
-                % (named.name, named.where, culprit.last_lines[words])
+                "slimps: the job failed: %s on %s is lost: %s" % (named.name, named.where, why)
             )
             return job_node.exit_status(culprit.status) or 1
         lines = list(culprit.last_lines)
@@ -84,7 +83,7 @@ class Report:
             at = job_output.last_error(lines)
             repeats = (
                 at is None
-                or blamed(self.nodes, [node]) is culprit
+                or blamed(self.nodes, [node])[0] is culprit
                 or (error is not None and job_output.words_of(error) in lines[at])
             )
             if repeats and (node.status >= 0 or node.stopped):

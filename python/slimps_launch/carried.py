@@ -7,12 +7,11 @@ report between those lines what became of them, as `MARK NAME {json}`.
 
 import json
 import signal
-import time
 
 from slimps_launch import job_node
 
 MARK = "slimps-report:"
-EVERY = 5.0  # seconds between two words to an agent
+AGENT = "agent"  # the name under which an agent tells of its machine
 
 
 def report(name, **fields):
@@ -44,15 +43,18 @@ class Carrier(job_node.Node):
 
     def hear(self, line, launcher):
         if line.startswith(MARK):
-            _, name, said = line.split(" ", 2)
-            self._learn(name, json.loads(said), launcher)
-            return
+            try:
+                _, name, said = line.split(" ", 2)
+                self._learn(name, json.loads(said), launcher)
+                return
+            except (ValueError, KeyError):  # engines may mix the lines of two processes
+                pass
         name, bar, text = line.partition("| ")
         node = self.carried.get(name) if bar else None
         launcher.show_line(*((node, text) if node else (self, line)))
 
     def _learn(self, name, said, launcher):
-        if name not in self.carried:
+        if name == AGENT:
             self.about = said
             launcher.events.put(None)
             return
@@ -60,22 +62,20 @@ class Carrier(job_node.Node):
         node.pid = said.get("pid", node.pid)
         node.where = node.where or said.get("host")
         if "status" in said:
-            node.status = said["status"]
             node.stopped = said["stopped"]
+            node.status = said["status"]
             launcher.events.put(node)
 
     def lost(self):
-        """Returns the nodes of whose end nothing was said before the carrier's. They are lost."""
+        """Returns the nodes whose end was not reported. They get the carrier's status."""
         nodes = [node for node in self.carried.values() if node.status is None]
         for node in nodes:
-            node.status = self.status or 1
+            node.status = self.status
         return nodes
 
 
 class ToldCarrier(Carrier):
     """Its agents take signals through its stdin, as lines, and end when that closes."""
-
-    said_at = 0.0  # when they were last told that the launcher is there
 
     def signal(self, number):
         if number == signal.SIGKILL:
@@ -84,9 +84,7 @@ class ToldCarrier(Carrier):
             self.tell("signal %d" % number)
 
     def keep(self):
-        if time.monotonic() > self.said_at + EVERY:
-            self.said_at = time.monotonic()
-            self.tell("signal 0")
+        self.tell("signal 0")
 
     def tell(self, line):
         try:

@@ -3,9 +3,9 @@
 
 import argparse
 import os
-import re
 import signal
 import sys
+import threading
 
 from slimps_launch import agent
 from slimps_launch import demo
@@ -60,8 +60,8 @@ class Installation:
 
     def environment(self, command):
         """Returns the variables that a command of workers needs."""
-        python = re.match(r"python(3(\.\d+)?)?$", os.path.basename(command[0]))
-        return {"PYTHONUNBUFFERED": "1"} if python else {}  # lines come as written
+        # Its lines come as written.
+        return {"PYTHONUNBUFFERED": "1"} if job_launch.is_python(command) else {}
 
     known_programs = ("slimps_scheduler", "slimps_server")
 
@@ -146,6 +146,8 @@ def launch(arguments, installation):
     on_kubernetes.add_flags(parser)
     options = parser.parse_args(arguments)
     where, _, detail = options.on.partition(":")
+    if options.trace and where != "local":
+        parser.error("--trace goes with --on local")
     if options.servers_apart and where != "slurm":
         parser.error("--servers-apart goes with --on slurm")
     if where == "k8s":
@@ -250,20 +252,33 @@ def main(arguments, installation=None):
     return COMMANDS[arguments[0]](arguments[1:], installation)
 
 
+def flush(status):
+    """Writes out stdout. After a signal this ends the process if nobody reads stdout."""
+    last = threading.Timer(job_launch.PATIENCE, os._exit, [status])
+    last.daemon = True
+    if status is not None and status > 128:
+        last.start()
+    try:
+        sys.stdout.flush()
+    finally:
+        last.cancel()
+
+
 def guarded(body):
     """Calls body() and returns its exit status. Errors for the user become one line.
 
     That includes stdout as a closed pipe, or a full disk.
     """
     try:
-        status = body()
-        sys.stdout.flush()
+        try:
+            status = body()
+        except KeyboardInterrupt:
+            status = 130
+        flush(status)
         return status
     except errors.LaunchError as error:
         print("slimps: %s" % error, file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        return 130
     except OSError as error:
         # The rest cannot be printed, so the interpreter must not try again when it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -275,8 +290,3 @@ def guarded(body):
             file=sys.stderr,
         )
         return 1
-
-
-def console():
-    """The entry point of an installed slimps."""
-    sys.exit(guarded(lambda: main(sys.argv[1:])))

@@ -24,7 +24,7 @@ class Seat:
     local_rank: int
     local_size: int
     node: int
-    nodes: int
+    nodes: int  # 0: the engine does not say
     restart: int = 0
     start: str = ""  # names this start of the job; another start has another name
 
@@ -59,13 +59,10 @@ def _torchrun(get, number):
 
 
 def _evenly(engine, rank, size, local_rank, local_size):
-    """A seat where the engine does not number the nodes: each has as many processes."""
-    if size % local_size:
-        raise errors.LaunchError(
-            "%s: %d processes, %d of them on this node: without --servers each node needs as many; "
-            "give --servers S, and S of the processes are servers" % (engine, size, local_size)
-        )
-    return Seat(engine, rank, size, local_rank, local_size, rank // local_size, size // local_size)
+    """A seat where the engine does not number the nodes, but fills one after the other evenly."""
+    even = size % local_size == 0 and rank % local_size == local_rank
+    nodes = size // local_size if even else 0
+    return Seat(engine, rank, size, local_rank, local_size, rank // local_size, nodes)
 
 
 def _openmpi(get, number):
@@ -82,21 +79,22 @@ def _openmpi(get, number):
 
 def _slurm(get, number):
     rank = get("SLURM_PROCID")
-    # An mpirun inside of a job leaves the variables of its own daemon's step.
-    if not rank or rank != (get("PMI_RANK") or get("PMIX_RANK") or rank):
+    # A batch script has a rank, but no step. An mpirun inside of a job leaves the variables of its
+    # own daemon's step.
+    if not get("SLURM_STEP_ID") or rank != (get("PMI_RANK") or get("PMIX_RANK") or rank):
         return None
     tasks = get("SLURM_STEP_TASKS_PER_NODE", "1").split(",")[0]
     restart = number("SLURM_RESTART_COUNT", 0)
     return Seat(
         "srun",
         number("SLURM_PROCID"),
-        number("SLURM_STEP_NUM_TASKS", number("SLURM_NTASKS", 1)),
+        number("SLURM_STEP_NUM_TASKS"),
         number("SLURM_LOCALID"),
         int(re.match(r"\d+", tasks).group()),
         number("SLURM_NODEID"),
-        number("SLURM_STEP_NUM_NODES", number("SLURM_NNODES", 1)),
+        number("SLURM_STEP_NUM_NODES"),
         restart,
-        "%s.%s.%d" % (get("SLURM_JOB_ID"), get("SLURM_STEP_ID", "0"), restart),
+        "%s.%s.%d" % (get("SLURM_JOB_ID"), get("SLURM_STEP_ID"), restart),
     )
 
 
@@ -116,13 +114,11 @@ def _pmi(get, number):
 
 
 def _kubernetes(get, number):
-    index = get("JOB_COMPLETION_INDEX")
-    if not index and get("KUBERNETES_SERVICE_HOST"):
-        found = re.search(r"-(\d+)$", get("HOSTNAME", ""))
-        index = found and found.group(1)
-    if not index:
+    pod = re.search(r"-(\d+)$", get("HOSTNAME")) if get("KUBERNETES_SERVICE_HOST") else None
+    if not (get("JOB_COMPLETION_INDEX") or pod):
         return None
-    return Seat("Kubernetes", int(index), 0, 0, 1, int(index), 1)
+    index = number("JOB_COMPLETION_INDEX", pod and int(pod.group(1)))
+    return Seat("Kubernetes", index, 0, 0, 1, index, 1)
 
 
 def seat(environment):
@@ -182,6 +178,12 @@ def plan(seat_, workers=None, servers=None):
             raise errors.LaunchError(
                 "%s does not say how many processes there are: give --workers W --servers S"
                 % seat_.engine
+            )
+        if seat_.nodes == 0:
+            raise errors.LaunchError(
+                "%s: rank %d of %d processes, %d of them on this node: without --servers each node "
+                "needs as many, with ranks in a row; give --servers S, and S of the processes are "
+                "servers" % (seat_.engine, seat_.rank, seat_.size, seat_.local_size)
             )
         _check_size(seat_, workers, seat_.size, "%d workers" % (workers or 0))
         first = seat_.local_rank == 0

@@ -8,6 +8,7 @@ launcher stops everything and names the failure.
 """
 
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -23,6 +24,8 @@ from slimps_launch import network
 from slimps_launch import processes
 
 SAY_MISSING = 10.0  # seconds until the nodes that have not started are named
+KEEP = 3.0  # seconds between two words to the agents of nodes
+PATIENCE = 1.0  # seconds in which stdout must take a line while the job needs this thread
 
 
 class Job:
@@ -120,11 +123,11 @@ class Launcher(processes.Processes):
         self.output = job_output.Output(self.say, self.show, hold=not verbose)
         self.print_lock = threading.Lock()
         self.interrupted = None  # the number of the signal that ended the job
-        self.unprintable = None  # why lines could not be printed, if so
+        self.unsaid = {}  # where lines are missing, and the error
 
     def run(self):
         """Runs the job and returns its exit status."""
-        put_back = self.catch_signals()
+        self.catch_signals()
         try:
             self.place.start(self, self.place.find_scheduler(self))
             return self._wait()
@@ -132,12 +135,11 @@ class Launcher(processes.Processes):
             return self._report_failure(stop.failed) if stop.failed else self._forward(stop.number)
         finally:
             self.kill_all()
-            self.output.release()
-            put_back()
-            if self.unprintable:
+            self.put_back()
+            self._print(PATIENCE if self.interrupted else None, self.output.release)
+            for done, error in self.unsaid.items():
                 sys.stderr.write(
-                    "slimps: some lines of the job could not be printed: %s\n"
-                    % self.unprintable.strerror
+                    "slimps: some lines of the job could not be %s: %s\n" % (done, error.strerror)
                 )
 
     # ---- starting --------------------------------------------------------------------------------
@@ -164,6 +166,16 @@ class Launcher(processes.Processes):
         node.process.wait()
         node.status = node.process.returncode
         raise Stop(failed=[node])
+
+    def announce_scheduler(self, port=0):
+        """As start_scheduler, and says where it listens."""
+        port = self.start_scheduler(port)
+        name = network.interface_of(network.resolve(self.place.address))
+        self.say(
+            "slimps: the scheduler listens at %s:%d%s"
+            % (self.place.address, port, " (interface %s)" % name if name else "")
+        )
+        return port
 
     def wait_until(self, done, seconds, step, fatal=()):
         """Waits until done() or the time is over. Stop: a signal came, or a `fatal` node ended."""
@@ -196,8 +208,11 @@ class Launcher(processes.Processes):
 
     def show_line(self, node, line):
         """Shows a line of a node. Thread-safe."""
-        if self.logs is not None:
-            self.logs.add(node.name, line)
+        try:
+            if self.logs is not None:
+                self.logs.add(node.name, line)
+        except OSError as error:  # a full disk must not hold the job up
+            self.unsaid.setdefault("written to --logs", error)
         self.output.add(node, line)
 
     def say(self, line):
@@ -207,8 +222,14 @@ class Launcher(processes.Processes):
                 print(line, file=self.out, flush=True)
             except BrokenPipeError:
                 pass
-            except OSError as error:  # a full disk must not hold the job up
-                self.unprintable = self.unprintable or error
+            except OSError as error:
+                self.unsaid.setdefault("printed", error)
+
+    def _print(self, seconds, function, *arguments):
+        """Calls what prints, but goes on after `seconds`: nobody may read stdout. None: waits."""
+        printer = threading.Thread(target=function, args=arguments, daemon=True)
+        printer.start()
+        printer.join(seconds)
 
     # ---- waiting ---------------------------------------------------------------------------------
 
@@ -225,15 +246,14 @@ class Launcher(processes.Processes):
         while len(ended) < len(nodes):
             for node in self.running():
                 node.keep()
-            left = job_output.HOLD_SECONDS if deadline is None else deadline - time.monotonic()
-            event = self.next_event(min(left, job_output.HOLD_SECONDS))
+            left = KEEP if deadline is None else deadline - time.monotonic()
+            event = self.next_event(min(left, KEEP))
             if isinstance(event, int):
                 return self._forward(event)
             if say_missing is not None and time.monotonic() > say_missing:
                 say_missing = None
                 self._say_missing(nodes)
             if event is None:
-                self.output.release(job_output.HOLD_SECONDS)
                 if deadline is None or time.monotonic() < deadline:
                     continue
                 return self._report_late(nodes, ended)
@@ -241,9 +261,7 @@ class Launcher(processes.Processes):
                 continue
             ended.append(event)
             if isinstance(event, carried.Carrier):
-                lost = event.lost()
-                if lost and event.status == 0:
-                    event.status = 1
+                ended += event.lost()
             if event.status != 0:
                 return self._report_failure(self._settle([event]))
             # The daemons end by themselves when the last worker has said goodbye. So the deadline
@@ -262,20 +280,24 @@ class Launcher(processes.Processes):
         missing = [node.name for node in nodes if node.pid is None]
         there = ["%s (host %s)" % (node.name, node.where) for node in nodes if node.where]
         if missing:
-            self.say(
+            self._print(
+                PATIENCE,
+                self.say,
                 "slimps: after %.0f s not started: %s; there: %s"
-                % (SAY_MISSING, ", ".join(missing), ", ".join(there) or "nobody")
+                % (SAY_MISSING, ", ".join(missing), ", ".join(there) or "nobody"),
             )
 
     def _report_late(self, nodes, ended):
         late = [node for node in nodes if node not in ended]
         if any(node.role == "worker" for node in late):
             return self._report_failure([node for node in ended if node.role != "worker"])
-        self.say(
+        self._print(
+            PATIENCE,
+            self.say,
             "slimps: all workers have ended, but %s did not follow within %.0f s; they wait for "
             "workers to join. Does the program make a store (in Python slimps.kv.create, "
             "DistributedOptimizer or CommHookState)?"
-            % (", ".join(node.name for node in late), self.job.end_grace)
+            % (", ".join(node.name for node in late), self.job.end_grace),
         )
         return 1
 
@@ -287,7 +309,7 @@ class Launcher(processes.Processes):
         self.output.hold()
         begun = time.monotonic()
         while True:
-            blamed = blame.blamed(self.all_nodes(), failed)
+            blamed, _ = blame.blamed(self.all_nodes(), failed)
             late = blamed is not None and blamed.status is None
             left = begun + (self.job.stop_grace if late else self.job.settle) - time.monotonic()
             if left <= 0:
@@ -301,6 +323,7 @@ class Launcher(processes.Processes):
         """Stops the job, says why it failed, and returns the exit status."""
         self.output.hold()
         self.kill_all()
+        self.put_back()  # nothing is left to stop, and stdout may take its time
         if not failed:
             return 1
         return blame.Report(self.all_nodes(), self.output, self.say, self.verbose).of(failed)
@@ -313,7 +336,9 @@ class Launcher(processes.Processes):
         Kills them after the grace time, or when a second signal comes. Returns the exit status.
         """
         self.interrupted = number
-        self.say("slimps: %s: stopping the job" % job_node.signal_name(number))
+        self._print(
+            PATIENCE, self.say, "slimps: %s: stopping the job" % job_node.signal_name(number)
+        )
         self.place.signal(self, number)
         self.wait_for_ends(self.running(), self.stop_grace)
         self.kill_all()
@@ -330,6 +355,11 @@ def torch_group(rank, workers, local_rank, local_workers, address, port):
         "MASTER_ADDR": address,
         "MASTER_PORT": str(port),
     }
+
+
+def is_python(command):
+    """True if a command runs a Python."""
+    return re.fullmatch(r"python(3(\.\d+)?)?", os.path.basename(command[0])) is not None
 
 
 def resolve_command(command, programs):

@@ -9,7 +9,6 @@ end. If the job goes on, held lines are shown after HOLD_SECONDS.
 import os
 import re
 import threading
-import time
 
 HOLD_SECONDS = 3.0
 TRACEBACK = "Traceback (most recent call last):"
@@ -51,15 +50,14 @@ class Output:
         self.say = say
         self.show = show
         self.may_hold = hold
-        self.lock = threading.Lock()
+        self.lock = threading.Lock()  # it is held as long as stdout takes no line
         self.held = None  # (node, line) from the first sign on
-        self.held_since = None
         self.kept = False  # True once the job has failed: lines are then held until the end
 
     def add(self, node, line):
+        node.last_lines.append(line)
         with self.lock:
-            node.last_lines.append(line)
-            if self.held is None and self.may_hold and SIGN.match(line):
+            if self.held is None and self.may_hold and (self.kept or SIGN.match(line)):
                 self._hold()
             if self.held is not None:
                 self.held.append((node, line))
@@ -67,18 +65,15 @@ class Output:
                 self.say("%s| %s" % (node.name, line))
 
     def hold(self):
-        """Shows no further lines, because a process has failed."""
-        with self.lock:
-            self.kept = True
-            if self.held is None and self.may_hold:
-                self._hold()
+        """Shows no further lines, because a process has failed. Does not wait for the lock."""
+        self.kept = True
 
-    def release(self, seconds=0.0):
-        """Shows the held lines if they were held for `seconds`, unless the job has failed."""
+    def release(self):
+        """Shows the held lines, unless the job has failed."""
+        if self.kept:
+            return
         with self.lock:
-            if self.held is None or self.kept or time.monotonic() - self.held_since < seconds:
-                return
-            for node, line in self.held:
+            for node, line in self.held or ():
                 if self.show(node):
                     self.say("%s| %s" % (node.name, line))
             self.held = None
@@ -93,13 +88,15 @@ class Output:
 
     def _hold(self):
         self.held = []
-        self.held_since = time.monotonic()
+        timer = threading.Timer(HOLD_SECONDS, self.release)
+        timer.daemon = True
+        timer.start()
 
 
 class Logs:
     """A file per node in a folder, which is made if need be. Each node writes on one thread.
 
-    OSError: the folder cannot be made, or a file cannot be written.
+    OSError: the folder cannot be made, or a file cannot be opened or written.
     """
 
     def __init__(self, folder, suffix=""):
@@ -110,7 +107,7 @@ class Logs:
 
     def open(self, name):
         path = os.path.join(self.folder, "%s%s.log" % (name.replace(" ", "_"), self.suffix))
-        self.files[name] = open(path, "w", encoding="utf-8", buffering=1)
+        self.files[name] = open(path, "wb", buffering=0)
 
     def add(self, name, line):
-        self.files[name].write(line + "\n")
+        self.files[name].write((line + "\n").encode("utf-8", "replace"))

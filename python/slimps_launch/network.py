@@ -3,6 +3,7 @@
 
 import fcntl
 import ipaddress
+import os
 import socket
 import struct
 
@@ -26,8 +27,9 @@ def interface_address(name):
     """Returns the address of a network interface. LaunchError: it has none, or is not there."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
+            socket.if_nametoindex(name)  # which refuses a name that ioctl would cut off
             answer = fcntl.ioctl(
-                probe.fileno(), SIOCGIFADDR, struct.pack("256s", name.encode()[:15])
+                probe.fileno(), SIOCGIFADDR, struct.pack("256s", os.fsencode(name))
             )
         except OSError:
             raise errors.LaunchError(
@@ -52,10 +54,10 @@ def resolve(host):
     """Returns the address of a host. LaunchError: no such host is known here."""
     try:
         return socket.getaddrinfo(host, None, socket.AF_INET, socket.SOCK_STREAM)[0][4][0]
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # UnicodeError: it is no name of a host
         raise errors.LaunchError(
             "host %s is not known here (%s): give its address, or put it into /etc/hosts"
-            % (host, error.strerror)
+            % (host, getattr(error, "strerror", None) or error)
         ) from None
 
 

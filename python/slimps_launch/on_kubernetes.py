@@ -12,7 +12,7 @@ import re
 from slimps_launch import errors
 
 PORT = 9091
-NAME = re.compile(r"[a-z]([a-z0-9-]{0,50}[a-z0-9])?$")
+NAME = re.compile(r"[a-z]([a-z0-9-]{0,50}[a-z0-9])?")
 
 
 def add_flags(parser):
@@ -29,7 +29,7 @@ def print_manifests(parser, options, command):
         parser.error("what shall the workers run? expected -- COMMAND at the end")
     if not options.image:
         parser.error("--on k8s: expected --image IMAGE, with slimps and the program in it")
-    if not NAME.match(options.name):
+    if not NAME.fullmatch(options.name):
         parser.error(
             "--name %s: expected lower-case letters, digits and dashes, from a letter on"
             % options.name
@@ -52,7 +52,8 @@ def run_line(options, first_pod, command):
     line += ["--scheduler", "%s:%d" % (first_pod, PORT), "--insecure"]
     if options.interface:
         line += ["--interface", options.interface]
-    return line + ["--"] + command
+    # Kubernetes puts variables in for $(NAME), and "$" for "$$".
+    return line + ["--"] + [word.replace("$", "$$") for word in command]
 
 
 def job_spec(options, container, labels, subdomain):
@@ -145,14 +146,17 @@ def train_job(options, command):
 
 # ---- YAML ----------------------------------------------------------------------------------------
 
-PLAIN = re.compile(r"[A-Za-z/][\w./-]*$")
+PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9_./-]*")
+ODD = re.compile(r'[^ -~]|["\\]')  # not between quotes
 NOT_TEXT = {"null", "true", "false", "yes", "no", "on", "off", "y", "n"}
 
 
 def scalar(value):
-    if isinstance(value, str) and PLAIN.match(value) and value.lower() not in NOT_TEXT:
+    if not isinstance(value, str):
+        return json.dumps(value)  # which is YAML, too
+    if PLAIN.fullmatch(value) and value.lower() not in NOT_TEXT:
         return value
-    return json.dumps(value)  # which is YAML, too
+    return '"%s"' % ODD.sub(lambda found: "\\U%08x" % ord(found.group()), value)
 
 
 def yaml(value, indent=""):

@@ -6,7 +6,6 @@ launcher. SLIMPS_MPIRUN is the command, if it is not the first mpirun or mpiexec
 """
 
 import os
-import shlex
 import shutil
 import socket
 import subprocess
@@ -26,13 +25,7 @@ class Engine:
     carrier = carried.Carrier
 
     def find_scheduler(self, launcher):
-        port = launcher.start_scheduler()
-        name = network.interface_of(self.address)
-        launcher.say(
-            "slimps: the scheduler listens at %s:%d%s"
-            % (self.address, port, " (interface %s)" % name if name else "")
-        )
-        return port
+        return launcher.announce_scheduler()
 
     def carry(self, launcher, port, name, command, environment, **how):
         """Starts the engine's command, which starts a `slimps run` for each node of the job."""
@@ -108,9 +101,9 @@ class Place(Engine):
 
 
 def find_command():
-    given = os.environ.get("SLIMPS_MPIRUN")
+    given = on_ssh.command_of("SLIMPS_MPIRUN")
     if given:
-        return shlex.split(given)
+        return given
     path = shutil.which("mpirun") or shutil.which("mpiexec")
     if path is None:
         raise errors.LaunchError(

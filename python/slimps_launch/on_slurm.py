@@ -21,12 +21,15 @@ def processes_of(environment):
     if environment.get("SLURM_NTASKS"):
         tasks = int(environment["SLURM_NTASKS"])
         return tasks, "--ntasks=%d" % tasks
-    cpus = 0
+    each = int(environment.get("SLURM_CPUS_PER_TASK", "1"))
+    cpus, room = 0, 0
     for part in environment.get("SLURM_JOB_CPUS_PER_NODE", "").split(","):
         found = re.match(r"(\d+)(?:\(x(\d+)\))?$", part)
-        cpus += int(found.group(1)) * int(found.group(2) or 1) if found else 0
-    each = int(environment.get("SLURM_CPUS_PER_TASK", "1"))
-    return cpus // each, "%d CPUs" % cpus
+        if found:
+            on_node, nodes = int(found.group(1)), int(found.group(2) or 1)
+            cpus += on_node * nodes
+            room += on_node // each * nodes
+    return room, "%d CPUs" % cpus
 
 
 def node_addresses(node_list):

@@ -32,6 +32,17 @@ PASSED = ("PATH", "PYTHONPATH", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "OMP_NUM_THREA
 PASSED_PREFIXES = ("DMLC_", "SLIMPS_")
 
 
+def command_of(variable):
+    """Returns the words of the command in a variable: none if it is not set, or blank.
+
+    LaunchError: its quotes do not match.
+    """
+    try:
+        return shlex.split(os.environ.get(variable, ""))
+    except ValueError as error:
+        raise errors.LaunchError("%s=%s: %s" % (variable, os.environ[variable], error)) from None
+
+
 def passed(environment):
     return {
         name: value
@@ -56,7 +67,7 @@ class Place:
         self.nodes = [("server", rank) for rank in range(job.servers)]
         self.nodes += [("worker", rank) for rank in range(job.workers)]
         self.carriers = []
-        command = shlex.split(os.environ.get("SLIMPS_SSH", "ssh")) + OPTIONS
+        command = (command_of("SLIMPS_SSH") or ["ssh"]) + OPTIONS
         for number, host in enumerate(self.hosts):
             nodes = [
                 carried.CarriedNode("%s%d" % node, node[0], host.name)
@@ -97,13 +108,7 @@ class Place:
         if complaints:
             raise errors.LaunchError("\nslimps: ".join(complaints))
         self.address = self._address()
-        port = launcher.start_scheduler()
-        name = network.interface_of(self.address)
-        launcher.say(
-            "slimps: the scheduler listens at %s:%d%s"
-            % (self.address, port, " (interface %s)" % name if name else "")
-        )
-        return port
+        return launcher.announce_scheduler()
 
     def _address(self):
         """Returns the address of this machine by which the hosts have been reached."""
@@ -124,6 +129,9 @@ class Place:
     def start(self, launcher, port):
         job = launcher.job
         first = next(carrier for carrier in self.carriers if "worker0" in carrier.carried)
+        master = first.about["address"]
+        if not master or network.is_loopback(master):  # this machine, as the others see it
+            master = self.address
         for carrier in self.carriers:
             nodes = []
             workers = [node.name for node in carrier.carried.values() if node.role == "worker"]
@@ -138,7 +146,7 @@ class Place:
                             job.workers,
                             workers.index(node.name),
                             len(workers),
-                            first.about["address"],
+                            master,
                             first.about["port"],
                         )
                     )

@@ -41,6 +41,7 @@ class Processes:
         self.nodes = []
         self.events = queue.SimpleQueue()  # a Node that ended, or the number of a signal
         self.guard = None
+        self.handlers = {}  # those of the signals that are caught, as they were before
 
     def heard(self, node, line):
         """Takes one line of a process. Called on the process's own thread."""
@@ -93,17 +94,16 @@ class Processes:
         return next_of(self.events, seconds)
 
     def catch_signals(self):
-        """Makes SIGINT, SIGTERM and SIGHUP events. Returns a function that ends that."""
-        handlers = {
+        """Makes SIGINT, SIGTERM and SIGHUP events, until put_back(). Ignored ones stay ignored."""
+        self.handlers = {
             number: signal.signal(number, lambda got, frame: self.events.put(got))
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+            if signal.getsignal(number) is not signal.SIG_IGN  # as under nohup
         }
 
-        def put_back():
-            for number, handler in handlers.items():
-                signal.signal(number, handler)
-
-        return put_back
+    def put_back(self):
+        for number, handler in self.handlers.items():
+            signal.signal(number, handler)
 
     def wait_for_ends(self, nodes, seconds):
         """Waits until all of `nodes` have ended, the time is over, or a signal comes."""

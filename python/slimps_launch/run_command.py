@@ -11,7 +11,6 @@ scheduler. The others learn its address
 
 import argparse
 import os
-import re
 import signal
 import socket
 import sys
@@ -30,7 +29,6 @@ from slimps_launch import torch_store
 CARRIED = "SLIMPS_CARRIED"  # set by slimps launch: it shows the lines and says why a job failed
 PATIENCE = 60.0  # seconds to wait for the scheduler's address
 SAY_WAITING = 10.0  # seconds until a line says what is waited for
-PYTHON = re.compile(r"python(3(\.\d+)?)?$")
 
 
 def address_and_port(text):
@@ -62,7 +60,7 @@ class Part:
         self.options = options
         self.address = None
         # The store needs torch, which the Python of the user's command has.
-        self.python = command[0] if PYTHON.match(os.path.basename(command[0])) else sys.executable
+        self.python = command[0] if job_launch.is_python(command) else sys.executable
 
     @property
     def name(self):
@@ -81,10 +79,7 @@ class Part:
             return port
         self.address = known[0] if known else self._own_address()
         self._wait_for_name(launcher)
-        port = launcher.start_scheduler(known[1] if known else 0)
-        launcher.say(
-            "slimps: the scheduler listens at %s:%d%s" % (self.address, port, self._interface())
-        )
+        port = launcher.announce_scheduler(known[1] if known else 0)
         if not known and self.seat.size > 1:
             self._ask_store(launcher, "set", "%s:%d" % (self.address, port))
         return port
@@ -116,10 +111,6 @@ class Part:
                 "--interface NAME" % (os.environ["MASTER_ADDR"], address)
             )
         return address
-
-    def _interface(self):
-        name = network.interface_of(network.resolve(self.address))
-        return " (interface %s)" % name if name else ""
 
     def _wait_for_name(self, launcher):
         """Waits until the scheduler's host has an address: a pod's name comes with the pod."""
@@ -243,7 +234,7 @@ class Part:
 def run_carried(part, job):
     """Runs this part for a `slimps launch` that started the engine. Returns the exit status."""
     runner = agent.Agent()
-    put_back = runner.catch_signals()
+    runner.catch_signals()
     address, port = os.environ["DMLC_PS_ROOT_URI"], os.environ["DMLC_PS_ROOT_PORT"]
     try:
         if address == "127.0.0.1" and os.environ.get(CARRIED) != socket.gethostname():
@@ -260,7 +251,7 @@ def run_carried(part, job):
         return runner.run()
     finally:
         runner.kill_all()
-        put_back()
+        runner.put_back()
 
 
 def run(options, command, job, environment, make_logs):
@@ -276,7 +267,8 @@ def run(options, command, job, environment, make_logs):
         )
     plan = engine.plan(seat, options.workers, options.servers)
     job.workers, job.servers = plan.workers, plan.servers
-    job.end_grace = float("inf")  # the daemons here wait for workers elsewhere
+    if plan.workers > 1:
+        job.end_grace = float("inf")  # the daemons here wait for workers elsewhere
     part = Part(seat, plan, options, command)
     if seat.engine != "Kubernetes":  # where this may be the first process
         job_node.end_with_parent()

@@ -4,8 +4,11 @@
 import signal
 import sys
 import unittest
+from unittest import mock
 
 from job_case import JobCase
+from slimps_launch import blame
+from slimps_launch import carried
 from slimps_launch import job_node
 
 
@@ -115,6 +118,36 @@ class BlameTest(JobCase):
         self.assertEqual(3, status, out)
         self.assertIn("the job failed: worker0 exited with status 3", out)
         self.assertIn("slimps: with it ended server0", out)
+
+    def carried_nodes(self):
+        """Returns worker0 on host a and worker1 on host b, and a scheduler that blames worker1."""
+        nodes = [carried.CarriedNode("worker%d" % rank, "worker", "ab"[rank]) for rank in (0, 1)]
+        for node in nodes:
+            node.pid = 100
+        scheduler = job_node.Node("scheduler", "scheduler", [])
+        scheduler.status = 1
+        scheduler.last_lines.append("slimps_scheduler: worker 1 (host b, pid 100) is silent")
+        return (*nodes, scheduler)
+
+    def test_a_node_is_known_by_its_name_for_hosts_may_have_equal_pids(self):
+        first, second, scheduler = self.carried_nodes()
+        found = blame.blamed([first, second, scheduler], [scheduler])
+        self.assertEqual((second, scheduler.last_lines[0]), found)
+        self.assertEqual((None, None), blame.blamed([first, second], [first]))
+
+    def test_a_lost_node_is_told_with_the_words_that_blame_it(self):
+        first, second, scheduler = self.carried_nodes()
+        first.status = -signal.SIGKILL
+        for own in ([], ["step 7"]):
+            first.last_lines.extend(own)
+            launcher = self.launcher([], [], [])
+            launcher.nodes = [first, second, scheduler]
+            with mock.patch.object(launcher, "kill_all"):
+                launcher._report_failure([first, scheduler])
+            self.assertEqual(
+                "slimps: the job failed: worker1 on b is lost: %s\n" % scheduler.last_lines[0],
+                self.out.getvalue(),
+            )
 
     def test_a_server_that_ends_early_fails_the_job(self):
         launcher = self.launcher(["wait"], ["exit=0"], ["wait"])

@@ -25,6 +25,8 @@ SECONDS = 60.0  # only a failing test waits this long
 # What kvstore_numpy.py prints at the end wherever it runs: the same weights, the same bytes.
 TRAINED = "worker0| slopes [1. 2. 3. 4. 5. 6. 7. 8.]; pushed 3200 bytes, pulled 3200"
 MARK = "SLIMPS_TEST_MARK"
+# Commands would ignore it, too, where these tests run in the background of a shell.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 LEFT_OUT = ("DMLC_", "SLURM_", "OMPI_", "PMI", "TORCHELASTIC_", "MASTER_", "SLIMPS_")
 
 

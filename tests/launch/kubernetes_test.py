@@ -24,8 +24,12 @@ VERSIONS = ("1.30.0", "1.34.0")
 WHY_NOT = net.why_not()
 TRAIN_FILE = os.path.join(commands.ROOT, "examples", "kvstore_numpy.py")
 
+TRAIN = (*"python3 train.py --lr 0.1 yes".split(), "yes\n", "abc\n", "a b", "", 'a"\\', "\u2028😀")
+# Kubernetes would put a variable in for the first, and "$" for the second.
+DOLLARS = {"$(HOME)": "$$(HOME)", "a$$b$": "a$$$$b$$"}
 
-def printed(*flags, command=("python3", "train.py", "--lr", "0.1", "yes", "a b")):
+
+def printed(*flags, command=(*TRAIN, *DOLLARS)):
     line = SLIMPS + ["launch", "--on", "k8s", "--workers=2", "--servers=2", "--insecure"]
     said = subprocess.run(
         line + ["--image=registry.example/train:1", "--name=digits", *flags, "--", *command],
@@ -83,15 +87,7 @@ def test_a_train_job_and_its_runtime_follow_kubeflows_models():
 def test_the_users_words_arrive_as_they_are():
     for flags in ((), ("--train-job",)):
         command, _ = commands_of(printed(*flags))
-        assert command[command.index("--") :] == [
-            "--",
-            "python3",
-            "train.py",
-            "--lr",
-            "0.1",
-            "yes",
-            "a b",
-        ]
+        assert command[command.index("--") :] == ["--", *TRAIN, *DOLLARS.values()]
 
 
 def test_what_is_missing_is_told_in_one_line():
@@ -100,6 +96,7 @@ def test_what_is_missing_is_told_in_one_line():
     assert "--name A_b: expected lower-case letters" in refused(
         "--image=x", "--name=A_b", "--", "true"
     )
+    assert "expected lower-case letters" in refused("--image=x", "--name=a\n", "--", "true")
     assert "give --insecure if that network is trusted" in refused("--image=x", "--", "true")
 
 

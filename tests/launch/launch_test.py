@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 import contextlib
+import fcntl
 import io
 import os
 import queue
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import threading
 import time
 import types
@@ -16,11 +19,17 @@ from unittest import mock
 from eventually import eventually
 from job_case import FAKE, JobCase, alive
 from slimps_launch import job_launch
+from slimps_launch import job_node
 from slimps_launch import job_output
 from slimps_launch import processes
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PACKAGES = os.path.join(os.path.dirname(os.path.dirname(HERE)), "python")
+
+
+def unread(pipe):
+    """Returns the number of bytes that wait in a pipe."""
+    return struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, b"    "))[0]
 
 
 class LaunchTest(JobCase):
@@ -116,7 +125,7 @@ class LaunchTest(JobCase):
         launcher.when_idle = pass_the_grace
         clock = types.SimpleNamespace(monotonic=lambda: time.monotonic() + passed[0])
         with mock.patch.object(job_launch, "time", clock), mock.patch.object(
-            job_output, "HOLD_SECONDS", 0.1
+            job_launch, "KEEP", 0.1
         ):
             self.assertEqual(0, launcher.run(), self.out.getvalue())
 
@@ -137,7 +146,12 @@ class LaunchTest(JobCase):
             pid = int(text.read())
         self.assertTrue(eventually(lambda: not alive(pid)))
 
+    def handled(self, number, handler):
+        """Gives a signal this handler during the test. SIGINT may be ignored in the background."""
+        self.addCleanup(signal.signal, number, signal.signal(number, handler))
+
     def forwarded(self, number):
+        self.handled(number, signal.SIG_DFL)
         trapped, ready = self.path("trapped"), self.path("ready")
         launcher = self.launcher(
             ["wait"], ["wait"], ["trap=" + trapped, "touch=" + ready, "wait"], workers=1
@@ -166,26 +180,62 @@ class LaunchTest(JobCase):
         self.run_job(["until=" + done], ["until=" + done], ["touch=" + done])
         self.assertIs(before, signal.getsignal(signal.SIGTERM))
 
+    def test_an_ignored_signal_stays_ignored(self):
+        self.handled(signal.SIGHUP, signal.SIG_IGN)
+        launcher = processes.Processes()
+        launcher.catch_signals()
+        self.addCleanup(launcher.put_back)
+        self.assertIs(signal.SIG_IGN, signal.getsignal(signal.SIGHUP))
+        self.assertIsNot(signal.SIG_DFL, signal.getsignal(signal.SIGTERM))
+
+    def start_launcher(self, worker):
+        """Starts a launcher of a job with one server and one worker, with a pipe as stdout."""
+        self.handled(signal.SIGINT, signal.default_int_handler)
+        script = self.put(
+            "launch.py",
+            "import sys\nsys.path.insert(0, %r)\nfrom slimps_launch import command, job_launch\n"
+            "job = job_launch.Job(%r, %r, %r, 1, 1)\njob.stop_grace = 0.2\n"
+            "sys.exit(command.guarded(job_launch.Launcher(job).run))\n"
+            % (PACKAGES, FAKE + ["wait"], FAKE + ["wait"], [sys.executable, "-c", worker]),
+        )
+        return subprocess.Popen([sys.executable, "-B", script], stdout=subprocess.PIPE, text=True)
+
+    def test_a_signal_ends_a_job_whose_output_nobody_reads(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            launcher = self.start_launcher("while True: print('x' * 1000, flush=True)")
+            self.addCleanup(launcher.stdout.close)
+            self.addCleanup(launcher.kill)
+            self.assertTrue(eventually(lambda: unread(launcher.stdout) > 60000))
+            launcher.send_signal(number)
+            self.assertEqual(128 + number, launcher.wait(60))
+
+    def test_nodes_are_kept_while_nobody_reads_the_output(self):
+        for line in ("say=step 1", self.TRACEBACK[0]):  # the traceback is held at first
+            done = self.path("done" + line[-1])
+            launcher = self.launcher(["until=" + done], [], [line, "until=" + done], 1, 0)
+            read, kept = threading.Event(), []
+            launcher.out = mock.Mock(**{"write.side_effect": lambda text, read=read: read.wait()})
+
+            def read_later(out, keep, read, kept, done):
+                eventually(lambda: out.write.called)
+                keep.reset_mock()
+                kept.append(eventually(lambda: keep.call_count > 2, 20.0))
+                read.set()
+                self.put(done, "")
+
+            with mock.patch.object(job_launch, "KEEP", 0.01), mock.patch.object(
+                job_output, "HOLD_SECONDS", 0.01
+            ), mock.patch.object(job_node.Node, "keep") as keep:
+                arguments = (launcher.out, keep, read, kept, done)
+                reader = threading.Thread(target=read_later, args=arguments)
+                reader.start()
+                self.assertEqual(0, launcher.run())
+                reader.join()
+            self.assertEqual([True], kept)
+
     def test_nodes_die_with_a_killed_launcher(self):
-        script = self.path("launch.py")
-        with open(script, "w", encoding="utf-8") as out:
-            out.write(
-                "import sys\nsys.path.insert(0, %r)\nfrom slimps_launch import job_launch\n"
-                "job = job_launch.Job(%r, %r, %r, 1, 1)\njob_launch.Launcher(job).run()\n"
-                % (
-                    PACKAGES,
-                    FAKE + ["wait"],
-                    FAKE + ["wait"],
-                    [
-                        sys.executable,
-                        "-c",
-                        "import os, signal; print('pid', os.getpid(), flush=True); "
-                        "signal.pause()",
-                    ],
-                )
-            )
-        launcher = subprocess.Popen(
-            [sys.executable, "-B", script], stdout=subprocess.PIPE, text=True
+        launcher = self.start_launcher(
+            "import os, signal; print('pid', os.getpid(), flush=True); signal.pause()"
         )
         for line in launcher.stdout:
             if line.startswith("worker0| pid "):
@@ -209,6 +259,25 @@ class LaunchTest(JobCase):
                 launcher.out.close()
         self.assertEqual(
             "slimps: some lines of the job could not be printed: No space left on device\n",
+            said.getvalue(),
+        )
+
+    def test_a_full_disk_under_the_logs_does_not_hold_the_job_up_and_is_told(self):
+        done = self.path("done")
+        launcher = self.launcher(
+            ["until=" + done], ["until=" + done], ["say=step 1", "say=step 2", "touch=" + done]
+        )
+        launcher.logs = job_output.Logs(self.path("logs"))
+        os.symlink("/dev/full", self.path("logs/worker0.log"))
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            self.assertEqual(0, launcher.run(), self.out.getvalue())
+        self.assertIn("worker0| step 2\n", self.out.getvalue())
+        self.assertEqual("step 1\nstep 2\n", self.get("logs/worker1.log"))
+        for file in launcher.logs.files.values():
+            file.close()
+        self.assertEqual(
+            "slimps: some lines of the job could not be written to --logs: "
+            "No space left on device\n",
             said.getvalue(),
         )
 

@@ -3,6 +3,7 @@
 
 import argparse
 import unittest
+from unittest import mock
 
 from slimps_launch import cores
 from slimps_launch import engine
@@ -89,6 +90,12 @@ class SeatTest(unittest.TestCase):
     def test_a_variable_that_is_no_number_is_named(self):
         with self.assertRaisesRegex(errors.LaunchError, "LOCAL_RANK=x: expected a number"):
             engine.seat({**TORCHRUN, "LOCAL_RANK": "x"})
+        with self.assertRaisesRegex(errors.LaunchError, "JOB_COMPLETION_INDEX=x: expected a num"):
+            engine.seat({"JOB_COMPLETION_INDEX": "x"})
+
+    def test_a_batch_script_of_slurm_is_no_task(self):
+        batch = {"SLURM_PROCID": "0", "SLURM_JOB_ID": "17", "SLURM_NTASKS": "4"}
+        self.assertIsNone(engine.seat(batch))
 
     def test_the_first_host_of_a_list(self):
         for text, host in (("a", "a"), ("a,b", "a"), ("n[07-12,15],x", "n07"), ("n-[1,3]", "n-1")):
@@ -113,7 +120,9 @@ class PlanTest(unittest.TestCase):
         self.assertEqual((4, 2, False, 1, 2), (*vars(plan).values(),)[:5])
 
     def test_workers_are_told_their_places_on_the_node(self):
-        seat = engine.seat({**OPENMPI, "OMPI_COMM_WORLD_LOCAL_RANK": "1"})
+        seat = engine.seat(
+            {**OPENMPI, "OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}
+        )
         options = argparse.Namespace(servers=None)
         part = run_command.Part(seat, engine.plan(seat), options, ["python3"])
         job = job_launch.Job([], [], ["python3"], 4, 2)
@@ -137,8 +146,28 @@ class PlanTest(unittest.TestCase):
             engine.plan(engine.seat({"JOB_COMPLETION_INDEX": "0"}))
         with self.assertRaisesRegex(errors.LaunchError, "rank 4; .* need ranks 0 to 3"):
             engine.plan(engine.seat({"JOB_COMPLETION_INDEX": "4"}), 2, 2)
-        with self.assertRaisesRegex(errors.LaunchError, "5 processes, 2 of them on this node"):
-            engine.seat({**OPENMPI, "OMPI_COMM_WORLD_SIZE": "5"})
+
+    def test_nodes_with_unlike_numbers_of_processes_need_the_count_of_servers(self):
+        for numbers in ({"SIZE": "5"}, {"RANK": "1"}, {"LOCAL_RANK": "1"}):
+            seat = engine.seat(
+                {**OPENMPI, **{"OMPI_COMM_WORLD_" + name: to for name, to in numbers.items()}}
+            )
+            with self.assertRaisesRegex(errors.LaunchError, "2 of them on this node.*--servers S"):
+                engine.plan(seat)
+            plan = engine.plan(seat, servers=1)
+            self.assertEqual((seat.size - 1, 1), (plan.workers, plan.servers))
+            self.assertEqual(seat.rank - 1, plan.worker)
+
+    def test_daemons_wait_without_end_for_workers_elsewhere_alone(self):
+        options = argparse.Namespace(workers=None, servers=None, verbose=False)
+        for size, grace in ((1, 30.0), (2, float("inf"))):
+            job = job_launch.Job([], [], ["true"], None, None)
+            variables = {**TORCHRUN, "RANK": "0", "WORLD_SIZE": str(size)}
+            with mock.patch.object(job_launch, "Launcher"), mock.patch.object(
+                run_command.job_node, "end_with_parent"
+            ):
+                run_command.run(options, ["true"], job, variables, mock.Mock())
+            self.assertEqual(grace, job.end_grace)
 
 
 class HostsTest(unittest.TestCase):
@@ -188,8 +217,17 @@ class NetworkTest(unittest.TestCase):
     def test_what_is_not_there_is_named(self):
         with self.assertRaisesRegex(errors.LaunchError, "--interface nowhere0: .*there are .*lo"):
             network.interface_address("nowhere0")
+        with self.assertRaisesRegex(errors.LaunchError, "--interface \udcff: no interface of"):
+            network.interface_address("\udcff")
         with self.assertRaisesRegex(errors.LaunchError, "host no.such.host.invalid is not known"):
             network.resolve("no.such.host.invalid")
+        with self.assertRaisesRegex(errors.LaunchError, r"host a\.\.b is not known here \(enc"):
+            network.resolve("a..b")
+
+    def test_a_name_that_begins_as_an_interfaces_is_another(self):
+        with mock.patch.object(network.socket, "if_nametoindex", side_effect=OSError):
+            with self.assertRaisesRegex(errors.LaunchError, "no interface of that name"):
+                network.interface_address("lo")
 
 
 class AllocationTest(unittest.TestCase):
@@ -201,6 +239,13 @@ class AllocationTest(unittest.TestCase):
         self.assertEqual(
             4,
             on_slurm.processes_of({"SLURM_JOB_CPUS_PER_NODE": "8", "SLURM_CPUS_PER_TASK": "2"})[0],
+        )
+        self.assertEqual(
+            (3, "8 CPUs"),
+            on_slurm.processes_of(
+                {"SLURM_JOB_CPUS_PER_NODE": "3(x2),2", "SLURM_CPUS_PER_TASK": "2"}
+            ),
+            "no process has CPUs of two nodes",
         )
 
 

@@ -208,6 +208,15 @@ def test_a_batch_job_may_save_ahead_of_its_time_limit(cluster, tmp_path):
         assert batch.nobody_is_left()
 
 
+def test_run_in_a_batch_script_without_srun_is_refused(cluster, tmp_path):
+    script, output = tmp_path / "job.sh", tmp_path / "output"
+    script.write_text("#!/bin/sh\nexec %s\n" % shlex.join([*SLIMPS, "run", "--", *TRAIN]))
+    command = ["sbatch", "--wait", "--ntasks=2", "--output=%s" % output, str(script)]
+    with Command(cluster.network.command(net.HUB, command), SLURM_CONF=cluster.config) as batch:
+        assert batch.status() == 1
+    assert "slimps: neither torchrun, srun, mpirun nor" in output.read_text()
+
+
 def test_scancel_ends_all(cluster):
     with cluster.job("wait") as job:
         job.wait_for("ready: ", 2)

@@ -107,7 +107,7 @@ def test_its_metadata_says_what_it_needs(archive):
     assert wheel["Root-Is-Purelib"] == "false"
     assert wheel.get_all("Tag") == ["py3-none-manylinux_2_35_x86_64"]
     scripts = archive.read(INFO + "entry_points.txt").decode()
-    assert scripts == "[console_scripts]\nslimps = slimps_launch.command:console\n"
+    assert scripts == "[console_scripts]\nslimps = slimps_launch.__main__:console\n"
 
 
 def test_its_record_is_true(archive):

@@ -3,16 +3,15 @@
 
 import argparse
 import os
-import re
 import shutil
 import tempfile
 
 from cli import pip_environment
 from cli import python_wheel
 from cli import setup
+from slimps_launch import job_launch
 
 PYTHON = "/usr/bin/python3"
-NAME = re.compile(r"python(3(\.\d+)?)?$")
 # Debian and others ask pip to keep its hands off their Python. What is only for this user is fine.
 MANAGED = (
     "import os, sys, sysconfig; print(sys.prefix == sys.base_prefix and os.path.exists("
@@ -68,7 +67,7 @@ def environment(command):
 
     It finds the package that was built here, which belongs to the daemons that were built here.
     """
-    if not NAME.match(os.path.basename(command[0])):
+    if not job_launch.is_python(command):
         return {}
     folders = [ensure_package()] + list(filter(None, [os.environ.get("PYTHONPATH")]))
     # Lines are shown when they are written.

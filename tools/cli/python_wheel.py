@@ -34,7 +34,7 @@ Root-Is-Purelib: false
 Tag: py3-none-linux_x86_64
 """
 ENTRY_POINTS = """[console_scripts]
-slimps = slimps_launch.command:console
+slimps = slimps_launch.__main__:console
 """
 
 

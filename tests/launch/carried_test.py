@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nodes that another process carries: what their agents report, and what is heard when it is mixed.
+
+A fake node stands for mpirun.
+"""
+
+import queue
+import unittest
+from unittest import mock
+
+from eventually import eventually
+from job_case import FAKE, JobCase
+from slimps_launch import agent
+from slimps_launch import carried
+from slimps_launch import job_launch
+from slimps_launch import job_node
+
+
+class CarriedHere(job_launch.Here):
+    """The place of a job whose one worker a carrier has."""
+
+    def __init__(self, script):
+        self.script = script
+
+    def start(self, launcher, port):
+        worker = carried.CarriedNode("worker0", "worker")
+        launcher.start_node(carried.Carrier("mpirun", FAKE + self.script, [worker]), {})
+
+
+class CarriedJobTest(JobCase):
+    def run_carried(self, *script):
+        ended = self.path("ended")
+        launcher = self.launcher(["until=" + ended], [], [], workers=1)
+        launcher.place = CarriedHere([*script[:-1], "touch=" + ended, script[-1]])
+        return launcher.run(), self.out.getvalue()
+
+    def test_a_carrier_that_ends_well_says_so_of_nodes_whose_reports_are_lost(self):
+        end = carried.report("worker0", status=0, stopped=False)
+        status, out = self.run_carried("say=worker0| step 1" + end, "exit=0")
+        self.assertEqual(0, status, out)
+
+    def test_a_carrier_that_fails_fails_the_job(self):
+        status, out = self.run_carried("say=worker0| step 1", "exit=7")
+        self.assertEqual(7, status, out)
+        self.assertIn("slimps: the job failed: mpirun exited with status 7", out)
+
+
+class AgentTest(unittest.TestCase):
+    def test_a_launcher_speaks_while_stdout_holds_up_the_main_thread(self):
+        lines = queue.SimpleQueue()
+        clock = mock.Mock()
+        with mock.patch.object(agent, "time", clock):
+            clock.monotonic.return_value = 0.0
+            runner = agent.Agent()
+            runner.listen(iter(lines.get, None))
+            clock.monotonic.return_value = 25.0
+            lines.put("signal 0")
+            self.assertTrue(eventually(lambda: runner.silent_at == 25.0 + agent.SILENCE))
+            clock.monotonic.return_value = 40.0
+            node = job_node.Node("worker0", "worker", [])
+            node.status = 0
+            runner.nodes.append(node)
+            runner.events.put(node)
+            with mock.patch.object(runner, "write"):
+                self.assertEqual(0, runner.run())
+
+
+class HearTest(unittest.TestCase):
+    def setUp(self):
+        self.node = carried.CarriedNode("worker0", "worker")
+        self.carrier = carried.Carrier("mpirun", [], [self.node])
+        self.launcher = mock.Mock()
+
+    def hear(self, line):
+        self.carrier.hear(line, self.launcher)
+
+    def test_what_a_node_prints_is_shown_as_its_own(self):
+        self.hear("worker0| step | 1")
+        self.launcher.show_line.assert_called_once_with(self.node, "step | 1")
+
+    def test_a_report_of_an_end_is_an_event(self):
+        self.hear(carried.report("worker0", pid=17, host="a"))
+        self.hear(carried.report("worker0", status=3, stopped=False))
+        self.assertEqual((17, "a", 3), (self.node.pid, self.node.where, self.node.status))
+        self.launcher.events.put.assert_called_once_with(self.node)
+
+    def test_a_report_that_is_mixed_with_another_line_is_shown(self):
+        for line in (
+            carried.MARK,
+            carried.MARK + ' worker0 {"status"worker1| step 1',
+            carried.MARK + ' worker0worker1| {"status": 0}',
+            carried.MARK + ' worker0 {"status": 1}',
+        ):
+            with self.subTest(line):
+                self.hear(line)
+                self.launcher.show_line.assert_called_with(self.carrier, line)
+
+
+if __name__ == "__main__":
+    unittest.main()

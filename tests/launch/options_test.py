@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a command refuses before it starts a process, and what it tells the processes of ssh."""
+
+import argparse
+import contextlib
+import io
+import json
+import os
+import unittest
+from unittest import mock
+
+import folder_case
+from slimps_launch import __main__ as main_module
+from slimps_launch import command
+from slimps_launch import errors
+from slimps_launch import job_launch
+from slimps_launch import on_mpi
+from slimps_launch import on_ssh
+
+
+class LaunchFlagsTest(unittest.TestCase):
+    def test_a_trace_is_of_this_machine_alone(self):
+        for where in ("ssh:hosts", "mpi", "slurm", "k8s"):
+            arguments = [
+                "--on",
+                where,
+                "--workers=1",
+                "--servers=1",
+                "--trace=t.json",
+                "--",
+                "true",
+            ]
+            with contextlib.redirect_stderr(io.StringIO()) as said:
+                with self.subTest(where), self.assertRaises(SystemExit):
+                    command.launch(arguments, None)
+            self.assertIn("--trace goes with --on local", said.getvalue())
+
+
+class ConsoleTest(unittest.TestCase):
+    def test_ctrl_c_during_the_imports_ends_it_without_a_traceback(self):
+        with mock.patch("builtins.__import__", side_effect=KeyboardInterrupt):
+            with self.assertRaises(SystemExit) as ended:
+                main_module.console()
+        self.assertEqual(130, ended.exception.code)
+
+
+class CommandInVariableTest(unittest.TestCase):
+    def test_quotes_that_do_not_match_are_told_with_the_variable(self):
+        with mock.patch.dict(os.environ, SLIMPS_MPIRUN='mpirun "x'):
+            with self.assertRaisesRegex(errors.LaunchError, 'SLIMPS_MPIRUN=mpirun "x: No closing'):
+                on_mpi.find_command()
+
+    def test_a_blank_one_is_as_none(self):
+        with mock.patch.dict(os.environ, SLIMPS_MPIRUN=" "):
+            with mock.patch.object(on_mpi.shutil, "which", return_value="/bin/mpirun"):
+                self.assertEqual(["/bin/mpirun"], on_mpi.find_command())
+
+
+class SshTest(folder_case.FolderCase):
+    def place(self, **environment):
+        """Returns the place of one server and two workers on the hosts a and b, and its job."""
+        path = self.put("hosts", "a slots=2\nb slots=2\n")
+        job = job_launch.Job(["scheduler"], ["server"], ["worker"], 2, 1)
+        with mock.patch.dict(os.environ, **environment):
+            return on_ssh.Place(job, argparse.Namespace(interface=None), path, ["slimps"]), job
+
+    def test_its_command_may_have_options(self):
+        for given, words in ((" ", ["ssh", "-T"]), ("ssh -p '7 7'", ["ssh", "-p", "7 7", "-T"])):
+            place, _ = self.place(SLIMPS_SSH=given)
+            self.assertEqual(words, place.carriers[0].command[: len(words)])
+        with self.assertRaisesRegex(errors.LaunchError, 'SLIMPS_SSH=ssh "x: No closing quotation'):
+            self.place(SLIMPS_SSH='ssh "x')
+
+    def test_a_script_s_process_group_meets_where_all_hosts_reach_it(self):
+        for address, master in (
+            ("10.0.0.2", "10.0.0.2"),
+            ("127.0.0.1", "10.0.0.1"),
+            (None, "10.0.0.1"),
+        ):
+            place, job = self.place()
+            place.address = "10.0.0.1"
+            told = []
+            for carrier in place.carriers:
+                carrier.about = {"address": address, "port": 4711}
+                carrier.tell = lambda line: told.extend(json.loads(line)["nodes"])
+            place.start(mock.Mock(job=job), 9091)
+            found = [
+                node["environment"]["MASTER_ADDR"] for node in told if node["role"] == "worker"
+            ]
+            self.assertEqual([master, master], found)
+
+
+if __name__ == "__main__":
+    unittest.main()
