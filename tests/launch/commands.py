@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Commands of tests, with all that they start: their lines as they come, and who is left behind."""
 
+import functools
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import uuid
 
@@ -22,6 +25,14 @@ SLIMPS = [PYTHON, os.path.join(HERE, "slimps_here.py"), RUNFILES]
 TRAIN = [PYTHON, os.path.join(ROOT, "examples", "kvstore_numpy.py")]
 SMALL = [PYTHON, os.path.join(HERE, "small_worker.py")]
 SECONDS = 60.0  # only a failing test waits this long
+# The worker of `slimps demo`, beside its digits as in a wheel.
+_folder = tempfile.TemporaryDirectory(prefix="slimps-test-")
+DEMO = [PYTHON, os.path.join(_folder.name, "demo_worker.py"), os.devnull]
+shutil.copy(os.path.join(ROOT, "python", "slimps_launch", "demo_worker.py"), _folder.name)
+os.symlink(
+    "/usr/lib/python3/dist-packages/sklearn/datasets/data/digits.csv.gz",
+    os.path.join(_folder.name, "digits.csv.gz"),
+)
 # What kvstore_numpy.py prints at the end wherever it runs: the same weights, the same bytes.
 TRAINED = "worker0| slopes [1. 2. 3. 4. 5. 6. 7. 8.]; pushed 3200 bytes, pulled 3200"
 MARK = "SLIMPS_TEST_MARK"
@@ -111,12 +122,23 @@ class Command:
         return eventually(lambda: not self.processes(), SECONDS)
 
 
+@functools.lru_cache(maxsize=None)
+def accuracies_here():
+    """Returns what the demo's worker prints of each epoch, in a job of two on this machine."""
+    local = SLIMPS + ["launch", "--workers=2", "--servers=2", "--"] + DEMO
+    with Command(local, OPENBLAS_NUM_THREADS="1") as running:
+        assert running.status() == 0, running.said
+        return [line for line in running.lines if line.startswith("worker0| epoch")]
+
+
 def trained(command, **environment):
-    """Runs a command that trains. Asserts that it ends as a local job does. Returns its lines."""
-    with Command(command, **environment) as running:
+    """Runs a command with TRAIN or DEMO. Asserts that it ends as a local job does, with the same
+    accuracies. Returns its lines."""
+    expected = accuracies_here() if DEMO[1] in command else [TRAINED]
+    with Command(command, OPENBLAS_NUM_THREADS="1", **environment) as running:
         status = running.status()
         assert status == 0, running.said
-        assert TRAINED in running.lines, running.said
+        assert expected and set(expected) <= set(running.lines), running.said
         assert running.nobody_is_left(), running.said
         return running.lines
 

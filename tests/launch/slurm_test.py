@@ -14,7 +14,7 @@ import sys
 
 import commands
 import pytest
-from commands import SLIMPS, SMALL, TRAIN, Command
+from commands import DEMO, SLIMPS, SMALL, TRAIN, Command
 
 sys.path.insert(0, os.path.join(commands.ROOT, "tools"))
 
@@ -131,7 +131,7 @@ def cluster(tmp_path_factory):
 
 def test_it_trains_as_a_local_job_does(cluster, tmp_path):
     flags = ("--insecure", "--logs", str(tmp_path))
-    said = cluster.trained(cluster.launch(*TRAIN, flags=flags))
+    said = cluster.trained(cluster.launch(*DEMO, flags=flags))
     assert re.search(r"scheduler listens at 10.77.0.254:\d+ \(interface \w+\)", said)
     for rank, node in ((0, 1), (1, 2)):
         assert re.search(r"server %d .*listens at tcp://10.77.0.%d:" % (rank, node), said), said

@@ -13,7 +13,7 @@ import sys
 
 import commands
 import pytest
-from commands import SLIMPS, SMALL, TRAIN, Command
+from commands import DEMO, SLIMPS, SMALL, TRAIN, Command
 
 sys.path.insert(0, os.path.join(commands.ROOT, "tools"))
 
@@ -108,7 +108,7 @@ def machines(tmp_path):
 def test_it_trains_as_a_local_job_does(machines):
     logs = os.path.join(machines.folder, "logs")
     lines = commands.trained(
-        machines.launch(*TRAIN, flags=("--insecure", "--logs", logs)), SLIMPS_SSH=machines.ssh
+        machines.launch(*DEMO, flags=("--insecure", "--logs", logs)), SLIMPS_SSH=machines.ssh
     )
     said = "\n".join(lines)
     assert re.search(r"scheduler listens at 10.77.0.254:\d+ \(interface \w+\)", said)

@@ -5,7 +5,7 @@ import os
 import signal
 
 import commands
-from commands import SLIMPS, SMALL, TRAIN, Command
+from commands import DEMO, SLIMPS, SMALL, TRAIN, Command
 
 RUN = SLIMPS + ["run"]
 TORCHRUN = [commands.PYTHON, "-m", "torch.distributed.run", "--nproc_per_node=2", "--no_python"]
@@ -14,7 +14,7 @@ TORCHRUN = [commands.PYTHON, "-m", "torch.distributed.run", "--nproc_per_node=2"
 def test_two_ranks_train_as_a_local_job_does(tmp_path):
     # "--" before the command, since torchrun would take --logs for a flag of its own.
     lines = commands.trained(
-        TORCHRUN + ["--"] + RUN + ["--logs", str(tmp_path / "logs"), "--"] + TRAIN
+        TORCHRUN + ["--"] + RUN + ["--logs", str(tmp_path / "logs"), "--"] + DEMO
     )
     assert any("scheduler listens at 127.0.0.1:" in line for line in lines)
     logs = sorted(path.name for path in (tmp_path / "logs").iterdir())
