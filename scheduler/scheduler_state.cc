@@ -333,8 +333,7 @@ void SchedulerState::Fail(const wire::NodeRef& node, const std::string& reason, 
   *header.mutable_node_down()->mutable_node() = node;
   header.mutable_node_down()->set_reason(reason);
   TellEveryone(header, out);  // also the lost node, if it still listens; it is not waited for
-  const wire::NodeRef lost = node;
-  members_.Leave(lost);
+  members_.Leave(node);
   EnterFailed(absl::UnavailableError(reason), now, out);
 }
 

@@ -25,10 +25,10 @@
 #include "worker/store/guarded_store.h"
 
 // Use it only in functions that return void.
-#define ASSERT_STATUS_OK(expression)               \
-  do {                                             \
-    const absl::Status status_here = (expression); \
-    ASSERT_TRUE(status_here.ok()) << status_here;  \
+#define ASSERT_STATUS_OK(expression)                \
+  do {                                              \
+    const absl::Status& status_here = (expression); \
+    ASSERT_TRUE(status_here.ok()) << status_here;   \
   } while (false)
 
 namespace slimps {

@@ -109,7 +109,7 @@ TEST(OutOfMemory, IsAStatusOfTheCallAndTheJobGoesOn) {
     EXPECT_GE(RunOutOfMemory(store, Made::kTogether,
                              [&] {
                                absl::StatusOr<std::string> content = store.SaveOptimizerStates();
-                               if (content.ok()) saved = *std::move(content);
+                               if (content.ok()) saved = *content;
                                return content.status();
                              }),
               2);

@@ -147,7 +147,7 @@ void ExpectModel(KVStore& store, const Key& key, const Shape& shape, const Model
   }
   ASSERT_STATUS_OK(store.PullRows(key, ids, &rows, &values, 0));
   std::ranges::sort(ids);
-  ids.erase(std::ranges::unique(ids).begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
   ASSERT_EQ(rows, ids);
   for (const int64_t row : rows) {
     const auto begin = model.value().begin() + row * static_cast<int64_t>(shape.row_elements());

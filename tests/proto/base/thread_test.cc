@@ -46,7 +46,7 @@ TEST(Thread, OneOfNothingIsNotJoinableAndTakesAnothers) {
   EXPECT_FALSE(empty.joinable());
   Thread other("other", [] {});
   empty = std::move(other);
-  EXPECT_FALSE(other.joinable());
+  EXPECT_FALSE(other.joinable());  // NOLINT(bugprone-use-after-move): that is promised
   empty.Join();
 }
 

@@ -381,7 +381,8 @@ TEST(Registry, EveryCodecsSpecIsItsText) {
     EXPECT_EQ((*plain)->spec().ToString(), name);
     std::set<std::string> accepted;
     for (const std::string options : kCombinations) {
-      const std::string text = name + ":" + options;
+      std::string text = name;
+      text.append(":").append(options);
       const auto spec = ParseCodecSpec(text);
       const auto codec = spec.ok() ? MakeCodec(*spec) : spec.status();
       if (!codec.ok()) continue;

@@ -123,7 +123,7 @@ TEST_F(MembershipStateTest, HeartbeatsTellHowFarTheClockIsAheadOfTheSchedulers) 
   constexpr absl::Duration kAhead = absl::Minutes(5);
   clock_.Advance(absl::Hours(1));
   Join();  // sends heartbeat 1
-  const auto echo = [this](uint64_t sequence, absl::Duration there, absl::Duration back) {
+  const auto echo = [this, kAhead](uint64_t sequence, absl::Duration there, absl::Duration back) {
     wire::Header header;
     header.mutable_heartbeat()->set_sequence(sequence);
     clock_.Advance(there);
