@@ -158,6 +158,10 @@ TEST_F(CApiExchange, NonFiniteGradientsEndTheStepOrAreSkipped) {
   const Values before = model_.a;
   ASSERT_C_OK(Step({NAN, 1}, 1));
   EXPECT_EQ(model_.a, before);
+  const int64_t none = 7;
+  ASSERT_C_OK(slimps_exchange_begin_step(exchange_.get()));
+  EXPECT_C_OK(slimps_exchange_rows(exchange_.get(), 0, &none, 1, before.data(), 1));
+  EXPECT_C_REFUSES(slimps_exchange_end_step(exchange_.get()), "expected rows 0 to below 2, got");
 }
 
 TEST_F(CApiExchange, SettingsThatMakeNoSenseAreRefused) {
