@@ -304,12 +304,7 @@ slimps_status slimps_all_reduce_sum(slimps_store* store, double* values, size_t 
 }
 
 slimps_status slimps_wait(slimps_store* store) {
-  slimps::PushesUnderWay* pushes = store == nullptr ? nullptr : &store->shared->pushes();
-  return Await(__func__, store, [pushes](KVStore* open) {
-    absl::Status waited = open->Wait();
-    if (waited.ok()) pushes->AllAcknowledged();
-    return waited;
-  });
+  return Await(__func__, store, [](KVStore* open) { return open->Wait(); });
 }
 
 slimps_status slimps_leave(slimps_store* store) {

@@ -11,6 +11,7 @@
 #ifndef SLIMPS_TESTS_WORKER_CAPI_HELD_STORE_H_
 #define SLIMPS_TESTS_WORKER_CAPI_HELD_STORE_H_
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -101,6 +102,10 @@ class HeldStore final : public KVStore {
   // Makes barriers throw what `thrower` throws.
   void ThrowAtBarriers(std::function<void()> thrower) { thrower_ = std::move(thrower); }
 
+  // Sets how many bytes of pushes need not wait.
+  void SetRoom(size_t bytes) { room_ = bytes; }
+  bool push_may_wait(size_t bytes) const override { return bytes > room_; }
+
   absl::Status Push(const Key& key, std::span<const float>, int) override {
     notes_->Add("push " + Name(key));
     const auto refused = refused_.find(Name(key));
@@ -162,6 +167,7 @@ class HeldStore final : public KVStore {
   const std::shared_ptr<Notes> notes_;
   std::map<std::string, absl::Status> refused_;  // set before the first call
   std::function<void()> thrower_;                // set before the first call
+  size_t room_ = SIZE_MAX;                       // for the test's thread
   Mutex mutex_;
   CondVar changed_;
   std::multimap<std::string, Done> pulls_ ABSL_GUARDED_BY(mutex_);
