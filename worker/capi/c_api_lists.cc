@@ -17,35 +17,42 @@ namespace {
 
 enum class Use { kPush, kPull, kPushPull };
 
-absl::StatusOr<Gradients> ToGradients(const std::string& what, const float* const* gradients,
-                                      size_t devices, size_t elements) {
-  SLIMPS_ASSIGN_OR_RETURN(const auto arrays, ToSpan(what.c_str(), gradients, devices));
+absl::StatusOr<Gradients> ToGradients(const float* const* gradients, size_t devices,
+                                      size_t elements) {
+  SLIMPS_ASSIGN_OR_RETURN(const auto arrays, ToSpan("gradients", gradients, devices));
   Gradients values;
   values.reserve(devices);
   for (const float* array : arrays) {
-    SLIMPS_ASSIGN_OR_RETURN(const auto one, ToSpan(what.c_str(), array, elements));
+    SLIMPS_ASSIGN_OR_RETURN(const auto one, ToSpan("gradients", array, elements));
     values.push_back(one);
   }
   return values;
+}
+
+absl::StatusOr<Item> ToItem(const slimps_item& given, Use use) {
+  SLIMPS_ASSIGN_OR_RETURN(Key key, ToKey(given.key));
+  Item item{.key = std::move(key)};
+  if (use != Use::kPull) {
+    SLIMPS_ASSIGN_OR_RETURN(item.gradients,
+                            ToGradients(given.gradients, given.devices, given.elements));
+  }
+  if (use != Use::kPush) {
+    SLIMPS_ASSIGN_OR_RETURN(item.out, ToSpan("out", given.out, given.elements));
+  }
+  return item;
 }
 
 absl::StatusOr<Items> ToItems(const slimps_item* items, size_t count, Use use) {
   SLIMPS_ASSIGN_OR_RETURN(const auto given, ReadSizedArray("items", items, count));
   Items made;
   made.reserve(count);
-  for (size_t i = 0; i < count; ++i) {
-    const std::string what = absl::StrCat("items[", i, "].");
-    absl::StatusOr<Key> key = ToKey(given[i].key);
-    if (!key.ok()) return absl::InvalidArgumentError(what + std::string(key.status().message()));
-    Item& item = made.emplace_back(Item{.key = *std::move(key)});
-    if (use != Use::kPull) {
-      SLIMPS_ASSIGN_OR_RETURN(item.gradients, ToGradients(what + "gradients", given[i].gradients,
-                                                          given[i].devices, given[i].elements));
+  for (const slimps_item& one : given) {
+    absl::StatusOr<Item> item = ToItem(one, use);
+    if (!item.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("items[", made.size(), "].", item.status().message()));
     }
-    if (use != Use::kPush) {
-      SLIMPS_ASSIGN_OR_RETURN(item.out,
-                              ToSpan((what + "out").c_str(), given[i].out, given[i].elements));
-    }
+    made.push_back(*std::move(item));
   }
   return made;
 }
@@ -155,8 +162,7 @@ slimps_status slimps_push_sum(slimps_store* store, slimps_key key, const float* 
                               size_t devices, size_t elements, int32_t priority) {
   const auto item = [&]() -> absl::StatusOr<Items> {
     SLIMPS_ASSIGN_OR_RETURN(Items items, OneItem(key));
-    SLIMPS_ASSIGN_OR_RETURN(items[0].gradients,
-                            slimps::ToGradients("gradients", gradients, devices, elements));
+    SLIMPS_ASSIGN_OR_RETURN(items[0].gradients, slimps::ToGradients(gradients, devices, elements));
     return items;
   };
   return slimps::Push(__func__, store, item, priority);

@@ -295,6 +295,8 @@ TEST_F(CApiBackground, ListsThatMakeNoSenseAreRefused) {
   refused([](auto& item) { item.out = nullptr; }, "items[1].out: expected 1 elements, got NULL");
   EXPECT_C_REFUSES(slimps_push_list(background_.get(), nullptr, 1, 0),
                    "items: expected 1 elements, got NULL");
+  EXPECT_C_REFUSES(slimps_push_list(background_.get(), items.data(), SIZE_MAX, 0),
+                   "items: expected an array that fits into memory, got 18446744073709551615");
   EXPECT_C_REFUSES(slimps_pull_list(nullptr, items.data(), 1, 0), "store: expected a pointer");
   EXPECT_THAT(notes_->all(), IsEmpty());
 }
