@@ -12,7 +12,6 @@
 
 #include "tests/worker/capi/c_api_fixture.h"
 #include "tests/worker/capi/held_store.h"
-#include "worker/capi/c_api_handle.h"
 
 namespace {
 
@@ -36,10 +35,8 @@ class CApiBackground : public ::testing::Test {
   }
 
   const std::shared_ptr<slimps::Notes> notes_ = std::make_shared<slimps::Notes>();
-  slimps::HeldStore* const held_ = new slimps::HeldStore(notes_);
-  Store store_{new slimps_store{
-      std::make_shared<slimps::SharedStore>("dist_sync", std::unique_ptr<slimps::KVStore>(held_)),
-      nullptr}};
+  slimps::HeldStore* held_ = nullptr;
+  Store store_ = slimps::MakeHeld(notes_, &held_);
   Call call_ = MakeCall();
   Store background_ = InBackground(store_, call_);
   int descriptor_ = -1;

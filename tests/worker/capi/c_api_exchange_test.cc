@@ -8,7 +8,6 @@
 
 #include "tests/worker/capi/c_api_fixture.h"
 #include "tests/worker/capi/held_store.h"
-#include "worker/capi/c_api_handle.h"
 #include "worker/exchange/weight_exchange.h"
 
 namespace {
@@ -254,11 +253,8 @@ TEST_F(CApiExchange, MayGoAfterItsStore) {
 // ---- in the background --------------------------------------------------------------------------
 
 TEST_F(CApiExchange, OneOfABackgroundHandleWaitsByItsCall) {
-  const auto notes = std::make_shared<slimps::Notes>();
-  auto* const held = new slimps::HeldStore(notes);
-  store_.reset(new slimps_store{
-      std::make_shared<slimps::SharedStore>("dist_sync", std::unique_ptr<slimps::KVStore>(held)),
-      nullptr});
+  slimps::HeldStore* held = nullptr;
+  store_ = slimps::MakeHeld(std::make_shared<slimps::Notes>(), &held);
   const Call call = MakeCall();
   const Store background = InBackground(store_, call);
   const slimps_exchange_settings settings = SLIMPS_EXCHANGE_SETTINGS;

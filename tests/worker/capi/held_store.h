@@ -2,8 +2,8 @@
 // A distributed KVStore without a job, for tests of the C API. Barriers and pulls wait until the
 // test lets them go. It notes what it is asked for. It reads and writes no array.
 //
-//   HeldStore* held;
-//   const Store store = MakeHeld(&held);         // a handle, as slimps_create makes it
+//   HeldStore* held = nullptr;
+//   const Store store = MakeHeld(std::make_shared<Notes>(), &held);
 //   ... slimps_pull in the background ...
 //   held->Answer("a", absl::OkStatus());
 //
@@ -21,6 +21,8 @@
 #include <vector>
 
 #include "proto/base/mutex.h"
+#include "tests/worker/capi/c_api_fixture.h"
+#include "worker/capi/c_api_handle.h"
 #include "worker/kvstore.h"
 
 namespace slimps {
@@ -175,6 +177,14 @@ class HeldStore final : public KVStore {
   bool barriers_released_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status end_ ABSL_GUARDED_BY(mutex_);
 };
+
+// Returns a handle, as slimps_create makes it. Sets `held` to its store, which notes its calls.
+inline Store MakeHeld(std::shared_ptr<Notes> notes, HeldStore** held) {
+  auto made = std::make_unique<HeldStore>(std::move(notes));
+  *held = made.get();
+  return Store(
+      new slimps_store{std::make_shared<SharedStore>("dist_sync", std::move(made)), nullptr});
+}
 
 }  // namespace slimps
 
