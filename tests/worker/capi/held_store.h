@@ -113,6 +113,10 @@ class HeldStore final : public KVStore {
     const auto refused = refused_.find(Name(key));
     return refused == refused_.end() ? absl::OkStatus() : refused->second;
   }
+  absl::Status PushRowSparse(const Key& key, std::span<const int64_t>,
+                             std::span<const float> values, int priority) override {
+    return Push(key, values, priority);
+  }
   void PullAsync(const Key& key, std::span<float>, int, Done done) override {
     notes_->Add("pull " + Name(key));
     absl::Status end;
