@@ -77,10 +77,13 @@ const char* slimps_status_name(slimps_status status) {
 
 slimps_status slimps_log_to_stderr(void) {
   return Guarded(__func__, [] {
-    if (!google::IsGoogleLoggingInitialized()) {
-      FLAGS_logtostderr = true;
-      google::InitGoogleLogging("slimps");
-    }
+    [[maybe_unused]] static const bool once = [] {  // glog ends a process that sets it up twice
+      if (!google::IsGoogleLoggingInitialized()) {
+        FLAGS_logtostderr = true;
+        google::InitGoogleLogging("slimps");
+      }
+      return true;
+    }();
     return absl::OkStatus();
   });
 }

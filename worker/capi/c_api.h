@@ -118,7 +118,8 @@ SLIMPS_API const char* slimps_status_name(slimps_status status);
 SLIMPS_API const char* slimps_last_error(void);
 
 /* Sends the library's log, which is glog's, to stderr. For programs that do not set glog up; where
- * glog is set up already it does nothing. Since 1.1. */
+ * glog is set up already it does nothing. The program itself must not set glog up at the same
+ * time. Since 1.1. */
 SLIMPS_API slimps_status slimps_log_to_stderr(void);
 
 /* Frees memory that the library allocated for the caller. NULL does nothing. */
