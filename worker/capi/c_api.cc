@@ -233,6 +233,14 @@ slimps_status slimps_set_hyper(slimps_store* store, slimps_key key, double learn
   });
 }
 
+slimps_status slimps_set_hyper_with_momentum(slimps_store* store, slimps_key key,
+                                             double learning_rate, double weight_decay,
+                                             double momentum) {
+  return AskKey(__func__, store, key, [=](KVStore* open, const slimps::Key& name) {
+    return open->SetHyper(name, slimps::ToHyper(learning_rate, weight_decay, momentum));
+  });
+}
+
 slimps_status slimps_reset_hyper(slimps_store* store, slimps_key key) {
   return AskKey(__func__, store, key, [](KVStore* open, const slimps::Key& name) {
     return open->SetHyper(name, std::nullopt);

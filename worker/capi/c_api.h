@@ -349,6 +349,14 @@ SLIMPS_API slimps_status slimps_set_optimizer(slimps_store* store,
 SLIMPS_API slimps_status slimps_set_hyper(slimps_store* store, slimps_key key, double learning_rate,
                                           double weight_decay);
 
+#define SLIMPS_OWN_MOMENTUM (-1.0)
+
+/* Same, and sets the momentum: SGD's, or beta1 of Adam and AdamW, from 0 and below 1; an optimizer
+ * that was set without momentum ignores it. SLIMPS_OWN_MOMENTUM: the optimizer's. Since 1.1. */
+SLIMPS_API slimps_status slimps_set_hyper_with_momentum(slimps_store* store, slimps_key key,
+                                                        double learning_rate, double weight_decay,
+                                                        double momentum);
+
 /* Goes back to the optimizer's own numbers for one key. */
 SLIMPS_API slimps_status slimps_reset_hyper(slimps_store* store, slimps_key key);
 

@@ -213,9 +213,7 @@ slimps_status slimps_exchange_set_hyper(slimps_exchange* exchange, size_t index,
                                         double momentum) {
   return AskExchange(__func__, exchange, [&](const Exchange& one) -> absl::Status {
     SLIMPS_RETURN_IF_ERROR(slimps::CheckIndex(one, index));
-    slimps::Hyper hyper{.learning_rate = learning_rate, .weight_decay = weight_decay};
-    if (momentum != SLIMPS_OWN_MOMENTUM) hyper.momentum = momentum;
-    return one.exchange->SetHyper(index, hyper);
+    return one.exchange->SetHyper(index, slimps::ToHyper(learning_rate, weight_decay, momentum));
   });
 }
 

@@ -88,12 +88,9 @@ SLIMPS_API slimps_status slimps_exchange_rows(slimps_exchange* exchange, size_t 
 /* Ends the step and returns its first error. A parameter without a gradient contributes nothing. */
 SLIMPS_API slimps_status slimps_exchange_end_step(slimps_exchange* exchange);
 
-#define SLIMPS_OWN_MOMENTUM (-1.0)
-
-/* Sets one parameter's learning rate, weight decay and momentum from its next gradient on, at the
- * servers and in the local step. `momentum` is SGD's, or beta1 of Adam and AdamW, from 0 and below
- * 1; an optimizer that was set without momentum ignores it. SLIMPS_OWN_MOMENTUM: the optimizer's.
- * Every worker makes the same call.
+/* Sets one parameter's learning rate, weight decay and momentum, as slimps_set_hyper_with_momentum
+ * takes them, from its next gradient on, at the servers and in the local step. Every worker makes
+ * the same call.
  * OUT_OF_RANGE: no such parameter. */
 SLIMPS_API slimps_status slimps_exchange_set_hyper(slimps_exchange* exchange, size_t index,
                                                    double learning_rate, double weight_decay,
