@@ -149,6 +149,10 @@ class KVStore {
   [[nodiscard]] virtual absl::Status Push(const Key& key, std::span<const float> gradient,
                                           int priority) = 0;
 
+  // Returns true if pushes of so many bytes might have to wait for room now. Pushes of other
+  // threads may take the room meanwhile.
+  virtual bool push_may_wait(size_t /*bytes*/) const { return false; }
+
   // Pushes the sum of several devices' gradients, added in their order. Stores that do not compress
   // per device sum first.
   // InvalidArgument: there are no gradients, or their lengths differ.

@@ -227,15 +227,18 @@ TEST(KVStore, BadUseNamesTheKeyAndLeavesTheStoreAlive) {
 
 TEST(KVStore, APushWaitsForRoom) {
   ClusterOptions options{.workers = 2, .servers = 1};
-  options.store.staging_bytes = 1;  // room for one tensor at a time
+  options.store.staging_bytes = 400'000;  // room for one tensor at a time
   std::promise<void> waits;
   const std::shared_future<void> waited = waits.get_future().share();
   InProcessCluster(options).RunWorkers([&](KVStore& store) {
     std::vector<float> w(100'000, 1.0f);
     ASSERT_STATUS_OK(store.Init({{.key = "w", .shape = {100'000}, .value = w}}));
     if (store.rank() == 1) waited.wait();
+    EXPECT_FALSE(store.push_may_wait(400'000));
+    EXPECT_TRUE(store.push_may_wait(400'001));
     EXPECT_TRUE(store.Push("w", w, 0).ok());
     // In one process the server keeps a payload without a copy until both workers have pushed.
+    EXPECT_TRUE(store.rank() == 1 || store.push_may_wait(1));
     auto second = std::async(std::launch::async, [&] { return store.Push("w", w, 0); });
     if (store.rank() == 0) {
       EXPECT_EQ(second.wait_for(std::chrono::milliseconds(100)), std::future_status::timeout);

@@ -224,6 +224,10 @@ void AddRowsAndState(const std::function<Message*(const char*)>& add) {
   stepped->mutable_hyper()->set_learning_rate(0.125);
   stepped->mutable_hyper()->set_weight_decay(0.0001);
   AttachPayload(stepped, FloatPayload({1.0f, -2.0f}), PayloadHashing::kXxh3, message);
+  const Message without = *message;
+  message = add("push_momentum");
+  *message = without;
+  message->header.mutable_push()->mutable_items(0)->mutable_hyper()->set_momentum(0.875);
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ Frame FromFileBytes(const std::string& bytes);
 // Returns a listing of sixteen bytes a line: offset, hex, text.
 std::string HexListing(std::span<const std::byte> bytes);
 
-// Returns the contents of "golden/listing.txt": all messages, part by part.
+// Returns the contents of "golden_listing.txt": all messages, part by part.
 std::string GoldenListing();
 
 std::vector<std::span<const std::byte>> Spans(const Frame& frame);

@@ -52,7 +52,7 @@ TEST(Golden, FilesParseToTheMessages) {
 }
 
 TEST(Golden, ListingShowsTheFiles) {
-  EXPECT_EQ(GoldenListing(), ReadFile("tests/proto/golden/listing.txt"));
+  EXPECT_EQ(GoldenListing(), ReadFile("tests/proto/golden_listing.txt"));
 }
 
 TEST(Golden, ReadmeExampleIsTrue) {

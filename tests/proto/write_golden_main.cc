@@ -23,6 +23,6 @@ int main(int argc, char** argv) {
     std::ofstream(directory + "/" + golden.name + ".bin", std::ios::binary)
         << slimps::ToFileBytes(*frame);
   }
-  std::ofstream(directory + "/listing.txt") << slimps::GoldenListing();
+  std::ofstream(directory + "_listing.txt") << slimps::GoldenListing();
   return 0;
 }

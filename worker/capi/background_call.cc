@@ -88,9 +88,17 @@ void BackgroundCall::Cancel() {
   std::stop_source stop(std::nostopstate);
   {
     MutexLock lock(&mutex_);
-    stop = stop_;
+    stop_.swap(stop);
   }
   stop.request_stop();  // runs what waits for it, so not under the lock
+}
+
+absl::Status BackgroundCall::Keep(const std::function<void()>& keep) {
+  MutexLock lock(&mutex_);
+  if (!stop_.stop_possible()) return absl::CancelledError("the call was cancelled");
+  stop_ = std::stop_source(std::nostopstate);
+  keep();
+  return absl::OkStatus();
 }
 
 }  // namespace slimps

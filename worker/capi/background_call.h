@@ -14,6 +14,7 @@
 #ifndef SLIMPS_WORKER_CAPI_BACKGROUND_CALL_H_
 #define SLIMPS_WORKER_CAPI_BACKGROUND_CALL_H_
 
+#include <functional>
 #include <stop_token>
 
 #include "absl/base/thread_annotations.h"
@@ -53,9 +54,14 @@ class BackgroundCall final {
   // FailedPrecondition: nothing is under way.
   slimps_status Finish(const char* function) noexcept;
 
-  // Returns a token that Cancel stops. It replaces the one before.
+  // Returns a token that Cancel stops, until Keep. It replaces the one before.
   std::stop_token NewStop();
   void Cancel();
+
+  // Runs `keep`, which hands over what the call has made, unless Cancel was called. It does not run
+  // once Cancel has returned.
+  // Cancelled: Cancel was called.
+  [[nodiscard]] absl::Status Keep(const std::function<void()>& keep);
 
  private:
   enum class State { kIdle, kBegun, kUnderWay, kEnded };

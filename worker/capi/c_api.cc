@@ -77,10 +77,13 @@ const char* slimps_status_name(slimps_status status) {
 
 slimps_status slimps_log_to_stderr(void) {
   return Guarded(__func__, [] {
-    if (!google::IsGoogleLoggingInitialized()) {
-      FLAGS_logtostderr = true;
-      google::InitGoogleLogging("slimps");
-    }
+    [[maybe_unused]] static const bool once = [] {  // glog ends a process that sets it up twice
+      if (!google::IsGoogleLoggingInitialized()) {
+        FLAGS_logtostderr = true;
+        google::InitGoogleLogging("slimps");
+      }
+      return true;
+    }();
     return absl::OkStatus();
   });
 }
@@ -230,6 +233,14 @@ slimps_status slimps_set_hyper(slimps_store* store, slimps_key key, double learn
   });
 }
 
+slimps_status slimps_set_hyper_with_momentum(slimps_store* store, slimps_key key,
+                                             double learning_rate, double weight_decay,
+                                             double momentum) {
+  return AskKey(__func__, store, key, [=](KVStore* open, const slimps::Key& name) {
+    return open->SetHyper(name, slimps::ToHyper(learning_rate, weight_decay, momentum));
+  });
+}
+
 slimps_status slimps_reset_hyper(slimps_store* store, slimps_key key) {
   return AskKey(__func__, store, key, [](KVStore* open, const slimps::Key& name) {
     return open->SetHyper(name, std::nullopt);
@@ -304,12 +315,7 @@ slimps_status slimps_all_reduce_sum(slimps_store* store, double* values, size_t 
 }
 
 slimps_status slimps_wait(slimps_store* store) {
-  slimps::PushesUnderWay* pushes = store == nullptr ? nullptr : &store->shared->pushes();
-  return Await(__func__, store, [pushes](KVStore* open) {
-    absl::Status waited = open->Wait();
-    if (waited.ok()) pushes->AllAcknowledged();
-    return waited;
-  });
+  return Await(__func__, store, [](KVStore* open) { return open->Wait(); });
 }
 
 slimps_status slimps_leave(slimps_store* store) {

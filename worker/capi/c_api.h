@@ -118,7 +118,8 @@ SLIMPS_API const char* slimps_status_name(slimps_status status);
 SLIMPS_API const char* slimps_last_error(void);
 
 /* Sends the library's log, which is glog's, to stderr. For programs that do not set glog up; where
- * glog is set up already it does nothing. Since 1.1. */
+ * glog is set up already it does nothing. The program itself must not set glog up at the same
+ * time. Since 1.1. */
 SLIMPS_API slimps_status slimps_log_to_stderr(void);
 
 /* Frees memory that the library allocated for the caller. NULL does nothing. */
@@ -347,6 +348,14 @@ SLIMPS_API slimps_status slimps_set_optimizer(slimps_store* store,
  * Stores without rounds step each push by its own. */
 SLIMPS_API slimps_status slimps_set_hyper(slimps_store* store, slimps_key key, double learning_rate,
                                           double weight_decay);
+
+#define SLIMPS_OWN_MOMENTUM (-1.0)
+
+/* Same, and sets the momentum: SGD's, or beta1 of Adam and AdamW, from 0 and below 1; an optimizer
+ * that was set without momentum ignores it. SLIMPS_OWN_MOMENTUM: the optimizer's. Since 1.1. */
+SLIMPS_API slimps_status slimps_set_hyper_with_momentum(slimps_store* store, slimps_key key,
+                                                        double learning_rate, double weight_decay,
+                                                        double momentum);
 
 /* Goes back to the optimizer's own numbers for one key. */
 SLIMPS_API slimps_status slimps_reset_hyper(slimps_store* store, slimps_key key);

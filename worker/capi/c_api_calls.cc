@@ -51,7 +51,11 @@ slimps_status slimps_call_cancel(slimps_call* call) {
   });
 }
 
-void slimps_call_destroy(slimps_call* call) { delete call; }
+void slimps_call_destroy(slimps_call* call) {
+  if (call == nullptr) return;
+  call->call->Cancel();
+  delete call;
+}
 
 slimps_status slimps_create_in_background(const char* type, const slimps_options* options,
                                           slimps_call* call, slimps_store** store) {
@@ -73,8 +77,7 @@ slimps_status slimps_create_in_background(const char* type, const slimps_options
         auto made = std::make_unique<slimps_store>();
         SLIMPS_ASSIGN_OR_RETURN(auto open, slimps::KVStore::Create(type, stoppable));
         made->shared = std::make_shared<SharedStore>(type, std::move(open));
-        *store = made.release();
-        return absl::OkStatus();
+        return shared->Keep([&] { *store = made.release(); });
       }));
     };
     if (SharedStore::IsLocal(type)) {

@@ -54,7 +54,8 @@ SLIMPS_API slimps_status slimps_call_finish(slimps_call* call);
  * Other calls go on: slimps_abort ends those. */
 SLIMPS_API slimps_status slimps_call_cancel(slimps_call* call);
 
-/* Frees the call. If one is under way it goes on, and its memory must stay until the store is
+/* Frees the call. A slimps_create_in_background that is under way is cancelled; its `store` is not
+ * written after this has returned. Any other goes on, and its memory must stay until the store is
  * destroyed. NULL does nothing. */
 SLIMPS_API void slimps_call_destroy(slimps_call* call);
 

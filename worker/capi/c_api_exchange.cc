@@ -121,6 +121,21 @@ absl::Status CheckIndex(const Exchange& exchange, size_t index) {
       absl::StrCat("index: expected one below ", exchange.parameters.size(), ", got ", index));
 }
 
+// Pushes `elements` floats by `push(WeightExchange*)`, which returns a Status, if `check(const
+// Exchange&)` is OK: at once, or as one that may have to wait.
+template <typename Check, typename Body>
+slimps_status PushPart(const char* function, slimps_exchange* exchange, size_t elements,
+                       const Check& check, Body push) noexcept {
+  bool may_wait = false;
+  const slimps_status status =
+      AskExchange(function, exchange, [&](const Exchange& one) -> absl::Status {
+        SLIMPS_RETURN_IF_ERROR(check(one));
+        may_wait = exchange->store.shared->store()->push_may_wait(elements * sizeof(float));
+        return may_wait ? absl::OkStatus() : push(one.exchange.get());
+      });
+  return may_wait ? AwaitStep(function, exchange, push) : status;
+}
+
 }  // namespace
 }  // namespace slimps
 
@@ -167,21 +182,25 @@ slimps_status slimps_exchange_begin_step(slimps_exchange* exchange) {
 
 slimps_status slimps_exchange_gradient(slimps_exchange* exchange, size_t index,
                                        const float* gradient, size_t elements) {
-  return AskExchange(__func__, exchange, [&](const Exchange& one) -> absl::Status {
+  const auto check = [=](const Exchange& one) -> absl::Status {
     SLIMPS_RETURN_IF_ERROR(slimps::CheckIndex(one, index));
-    SLIMPS_ASSIGN_OR_RETURN(const auto values, slimps::ToSpan("gradient", gradient, elements));
-    one.exchange->OnGradient(index, values);
+    return slimps::ToSpan("gradient", gradient, elements).status();
+  };
+  return slimps::PushPart(__func__, exchange, elements, check, [=](WeightExchange* one) {
+    one->OnGradient(index, {gradient, elements});
     return absl::OkStatus();
   });
 }
 
 slimps_status slimps_exchange_rows(slimps_exchange* exchange, size_t index, const int64_t* rows,
                                    size_t num_rows, const float* values, size_t elements) {
-  return AskExchange(__func__, exchange, [&](const Exchange& one) -> absl::Status {
+  const auto check = [=](const Exchange& one) -> absl::Status {
     SLIMPS_RETURN_IF_ERROR(slimps::CheckIndex(one, index));
-    SLIMPS_ASSIGN_OR_RETURN(const auto numbers, slimps::ToSpan("rows", rows, num_rows));
-    SLIMPS_ASSIGN_OR_RETURN(const auto of_rows, slimps::ToSpan("values", values, elements));
-    return one.exchange->OnRows(index, numbers, of_rows);
+    SLIMPS_RETURN_IF_ERROR(slimps::ToSpan("rows", rows, num_rows).status());
+    return slimps::ToSpan("values", values, elements).status();
+  };
+  return slimps::PushPart(__func__, exchange, elements, check, [=](WeightExchange* one) {
+    return one->OnRows(index, {rows, num_rows}, {values, elements});
   });
 }
 
@@ -194,9 +213,7 @@ slimps_status slimps_exchange_set_hyper(slimps_exchange* exchange, size_t index,
                                         double momentum) {
   return AskExchange(__func__, exchange, [&](const Exchange& one) -> absl::Status {
     SLIMPS_RETURN_IF_ERROR(slimps::CheckIndex(one, index));
-    slimps::Hyper hyper{.learning_rate = learning_rate, .weight_decay = weight_decay};
-    if (momentum != SLIMPS_OWN_MOMENTUM) hyper.momentum = momentum;
-    return one.exchange->SetHyper(index, hyper);
+    return one.exchange->SetHyper(index, slimps::ToHyper(learning_rate, weight_decay, momentum));
   });
 }
 

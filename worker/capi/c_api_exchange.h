@@ -18,8 +18,8 @@
  *
  * An exchange that was created with a background handle (c_api_calls.h) waits in the background,
  * too, by the same slimps_call; its other functions then return FAILED_PRECONDITION while that is
- * under way. One thread at a time may use an exchange. c_api.h says what else
- * holds for every function. */
+ * under way. One thread at a time may use an exchange. c_api.h says what else holds for every
+ * function. */
 #ifndef SLIMPS_WORKER_CAPI_C_API_EXCHANGE_H_
 #define SLIMPS_WORKER_CAPI_C_API_EXCHANGE_H_
 
@@ -68,8 +68,8 @@ SLIMPS_API slimps_status slimps_exchange_create(slimps_store* store,
 /* Begins a step. Then the parameters hold the step's weights. */
 SLIMPS_API slimps_status slimps_exchange_begin_step(slimps_exchange* exchange);
 
-/* Pushes the gradient of parameter `index`. The array must stay as it is until the step has ended.
- * Errors of the push are the step's. It never returns SLIMPS_UNDER_WAY.
+/* Pushes the gradient of parameter `index`; waits if there is no room for it. The array must stay
+ * as it is until the step has ended. Errors of the push are the step's.
  * OUT_OF_RANGE: no such parameter. */
 SLIMPS_API slimps_status slimps_exchange_gradient(slimps_exchange* exchange, size_t index,
                                                   const float* gradient, size_t elements);
@@ -78,7 +78,7 @@ SLIMPS_API slimps_status slimps_exchange_gradient(slimps_exchange* exchange, siz
  * takes them: a row is what one index of the first extent names, and `values` holds one row after
  * another, `elements` in all. The servers step these rows alone, unless a worker pushes a whole
  * gradient in the same round. Both arrays must stay as they are until the step has ended. Errors of
- * the push are the step's. It never returns SLIMPS_UNDER_WAY.
+ * the push are the step's.
  * OUT_OF_RANGE: no such parameter.
  * UNIMPLEMENTED: the exchange has the backup model. Nothing was pushed. */
 SLIMPS_API slimps_status slimps_exchange_rows(slimps_exchange* exchange, size_t index,
@@ -88,12 +88,9 @@ SLIMPS_API slimps_status slimps_exchange_rows(slimps_exchange* exchange, size_t 
 /* Ends the step and returns its first error. A parameter without a gradient contributes nothing. */
 SLIMPS_API slimps_status slimps_exchange_end_step(slimps_exchange* exchange);
 
-#define SLIMPS_OWN_MOMENTUM (-1.0)
-
-/* Sets one parameter's learning rate, weight decay and momentum from its next gradient on, at the
- * servers and in the local step. `momentum` is SGD's, or beta1 of Adam and AdamW, from 0 and below
- * 1; an optimizer that was set without momentum ignores it. SLIMPS_OWN_MOMENTUM: the optimizer's.
- * Every worker makes the same call.
+/* Sets one parameter's learning rate, weight decay and momentum, as slimps_set_hyper_with_momentum
+ * takes them, from its next gradient on, at the servers and in the local step. Every worker makes
+ * the same call.
  * OUT_OF_RANGE: no such parameter. */
 SLIMPS_API slimps_status slimps_exchange_set_hyper(slimps_exchange* exchange, size_t index,
                                                    double learning_rate, double weight_decay,

@@ -29,7 +29,6 @@
 #include "worker/capi/c_api_calls.h"
 #include "worker/capi/c_api_outcome.h"
 #include "worker/capi/c_api_support.h"
-#include "worker/capi/pushes_under_way.h"
 #include "worker/kvstore.h"
 
 namespace slimps {
@@ -56,8 +55,6 @@ class SharedStore final {
   const std::string& type() const { return type_; }
   bool is_local() const { return IsLocal(type_); }
   KVStore* store() const { return store_.get(); }
-  PushesUnderWay& pushes() { return pushes_; }
-  const PushesUnderWay& pushes() const { return pushes_; }
   AnswerThread& answers() { return answers_; }
 
  private:
@@ -65,7 +62,6 @@ class SharedStore final {
   Mutex mutex_;
   CondVar ended_;
   int threads_ ABSL_GUARDED_BY(mutex_) = 0;
-  PushesUnderWay pushes_;
   AnswerThread answers_;
   // Declared last, so that it ends first: its threads may still hand over answers.
   const std::unique_ptr<KVStore> store_;

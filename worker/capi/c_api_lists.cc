@@ -3,7 +3,6 @@
 #include <memory>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/status_macros.h"
@@ -18,66 +17,70 @@ namespace {
 
 enum class Use { kPush, kPull, kPushPull };
 
-absl::StatusOr<std::vector<std::span<const float>>> ToGradients(const std::string& what,
-                                                                const float* const* gradients,
-                                                                size_t devices, size_t elements) {
-  SLIMPS_ASSIGN_OR_RETURN(const auto arrays, ToSpan(what.c_str(), gradients, devices));
-  std::vector<std::span<const float>> values;
+absl::StatusOr<Gradients> ToGradients(const float* const* gradients, size_t devices,
+                                      size_t elements) {
+  SLIMPS_ASSIGN_OR_RETURN(const auto arrays, ToSpan("gradients", gradients, devices));
+  Gradients values;
   values.reserve(devices);
   for (const float* array : arrays) {
-    SLIMPS_ASSIGN_OR_RETURN(const auto one, ToSpan(what.c_str(), array, elements));
+    SLIMPS_ASSIGN_OR_RETURN(const auto one, ToSpan("gradients", array, elements));
     values.push_back(one);
   }
   return values;
+}
+
+absl::StatusOr<Item> ToItem(const slimps_item& given, Use use) {
+  SLIMPS_ASSIGN_OR_RETURN(Key key, ToKey(given.key));
+  Item item{.key = std::move(key)};
+  if (use != Use::kPull) {
+    SLIMPS_ASSIGN_OR_RETURN(item.gradients,
+                            ToGradients(given.gradients, given.devices, given.elements));
+  }
+  if (use != Use::kPush) {
+    SLIMPS_ASSIGN_OR_RETURN(item.out, ToSpan("out", given.out, given.elements));
+  }
+  return item;
 }
 
 absl::StatusOr<Items> ToItems(const slimps_item* items, size_t count, Use use) {
   SLIMPS_ASSIGN_OR_RETURN(const auto given, ReadSizedArray("items", items, count));
   Items made;
   made.reserve(count);
-  for (size_t i = 0; i < count; ++i) {
-    const std::string what = absl::StrCat("items[", i, "].");
-    absl::StatusOr<Key> key = ToKey(given[i].key);
-    if (!key.ok()) return absl::InvalidArgumentError(what + std::string(key.status().message()));
-    Item& item = made.emplace_back(Item{.key = *std::move(key)});
-    if (use != Use::kPull) {
-      SLIMPS_ASSIGN_OR_RETURN(item.gradients, ToGradients(what + "gradients", given[i].gradients,
-                                                          given[i].devices, given[i].elements));
+  for (const slimps_item& one : given) {
+    absl::StatusOr<Item> item = ToItem(one, use);
+    if (!item.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("items[", made.size(), "].", item.status().message()));
     }
-    if (use != Use::kPush) {
-      SLIMPS_ASSIGN_OR_RETURN(item.out,
-                              ToSpan((what + "out").c_str(), given[i].out, given[i].elements));
-    }
+    made.push_back(*std::move(item));
   }
   return made;
 }
 
-// Returns true if one of the pushes may have to wait.
-bool AddPushes(const Items& items, SharedStore* store) {
-  bool may_wait = false;
-  if (store->is_local()) return may_wait;
+// Returns true if a thread of the library has to push the items, since pushes may have to wait.
+bool NeedsThread(const slimps_store& store, const Items& items) {
+  if (!store.in_background()) return false;
+  size_t bytes = 0;
   for (const Item& item : items) {
-    if (item.gradients.empty()) continue;
-    may_wait |= store->pushes().Add(item.key.id(), item.gradients[0].size_bytes());
+    if (!item.gradients.empty()) bytes += item.gradients[0].size_bytes();
   }
-  return may_wait;
+  return store.shared->store()->push_may_wait(bytes);
 }
 
 // Pushes what `prepare` returns, a StatusOr<Items>.
 template <typename Prepare>
 slimps_status Push(const char* function, const slimps_store* store, const Prepare& prepare,
                    int priority) noexcept {
-  bool may_wait = false;
-  std::shared_ptr<const Items> items;
-  const slimps_status prepared = AskIdle(function, store, [&](KVStore*) -> absl::Status {
-    SLIMPS_ASSIGN_OR_RETURN(Items made, prepare());
-    may_wait = AddPushes(made, store->shared.get());
-    items = std::make_shared<const Items>(std::move(made));
+  std::shared_ptr<const Items> left;  // for a thread
+  const slimps_status status = AskIdle(function, store, [&](KVStore* open) -> absl::Status {
+    SLIMPS_ASSIGN_OR_RETURN(Items items, prepare());
+    if (!NeedsThread(*store, items)) return PushAll(open, items, priority);
+    left = std::make_shared<const Items>(std::move(items));
     return absl::OkStatus();
   });
-  if (prepared != SLIMPS_OK) return prepared;
-  const auto push = [items, priority](KVStore* open) { return PushAll(open, *items, priority); };
-  return may_wait ? Await(function, store, push) : AskIdle(function, store, push);
+  if (left == nullptr) return status;
+  return Await(function, store,
+               [left, priority](KVStore* open) { return PushAll(open, *left, priority); });
 }
 
 // Pulls, or pushes and pulls, what `prepare` returns, a StatusOr<Items>.
@@ -87,14 +90,13 @@ slimps_status Pull(const char* function, const slimps_store* store, const Prepar
   bool in_background = false, on_thread = false;
   std::shared_ptr<BackgroundCall> call;
   std::shared_ptr<ListedPulls> pulls;
-  const slimps_status begun = AskIdle(function, store, [&](KVStore*) -> absl::Status {
+  const slimps_status begun = AskIdle(function, store, [&](KVStore* open) -> absl::Status {
     SLIMPS_ASSIGN_OR_RETURN(Items items, prepare());
     if (items.empty()) return absl::OkStatus();
     in_background = store->in_background();
     call = in_background ? store->call : std::make_shared<BackgroundCall>();
-    on_thread = use == Use::kPushPull && AddPushes(items, store->shared.get()) && in_background;
-    pulls = std::make_shared<ListedPulls>(function, store->shared.get(), call, std::move(items),
-                                          priority);
+    on_thread = use == Use::kPushPull && NeedsThread(*store, items);
+    pulls = std::make_shared<ListedPulls>(function, open, call, std::move(items), priority);
     return call->Begin();
   });
   if (begun != SLIMPS_OK || pulls == nullptr) return begun;
@@ -119,11 +121,7 @@ slimps_status PullHere(const char* function, const slimps_store* store, const Pr
                        Body pull) noexcept {
   return AskIdle(function, store, [&](KVStore* open) -> absl::Status {
     SLIMPS_ASSIGN_OR_RETURN(const Items items, prepare());
-    AddPushes(items, store->shared.get());
-    const auto marks = MarksOf(*store->shared, items);
-    SLIMPS_RETURN_IF_ERROR(pull(open, items[0]));
-    store->shared->pushes().Acknowledged(marks);
-    return absl::OkStatus();
+    return pull(open, items[0]);
   });
 }
 
@@ -131,7 +129,9 @@ bool WaitsHere(const slimps_store* store) { return store == nullptr || !store->i
 
 absl::StatusOr<Items> OneItem(const slimps_key& key) {
   SLIMPS_ASSIGN_OR_RETURN(Key name, ToKey(key));
-  return Items{{.key = std::move(name)}};
+  Items items;
+  items.push_back({.key = std::move(name)});
+  return items;
 }
 
 }  // namespace
@@ -162,8 +162,7 @@ slimps_status slimps_push_sum(slimps_store* store, slimps_key key, const float* 
                               size_t devices, size_t elements, int32_t priority) {
   const auto item = [&]() -> absl::StatusOr<Items> {
     SLIMPS_ASSIGN_OR_RETURN(Items items, OneItem(key));
-    SLIMPS_ASSIGN_OR_RETURN(items[0].gradients,
-                            slimps::ToGradients("gradients", gradients, devices, elements));
+    SLIMPS_ASSIGN_OR_RETURN(items[0].gradients, slimps::ToGradients(gradients, devices, elements));
     return items;
   };
   return slimps::Push(__func__, store, item, priority);

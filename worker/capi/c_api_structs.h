@@ -23,6 +23,7 @@
 #include "worker/capi/c_api.h"
 #include "worker/capi/c_api_calls.h"
 #include "worker/capi/c_api_exchange.h"
+#include "worker/capi/c_api_support.h"
 
 namespace slimps {
 
@@ -71,28 +72,28 @@ template <typename Struct>
 
 // Reads an array of `count` such structs. They lie as far apart as the caller's header has it,
 // which is what the first struct's size says.
-// InvalidArgument: as above, or the structs claim unlike sizes.
+// InvalidArgument: as above, or the structs claim unlike sizes, or they are more than memory holds.
 template <typename Struct>
-[[nodiscard]] absl::StatusOr<std::vector<Struct>> ReadSizedArray(const std::string& what,
+[[nodiscard]] absl::StatusOr<std::vector<Struct>> ReadSizedArray(const char* what,
                                                                  const Struct* first,
                                                                  size_t count) {
+  SLIMPS_RETURN_IF_ERROR(ToSpan(what, first, count).status());
   std::vector<Struct> all;
-  if (count == 0) return all;
-  if (first == nullptr) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(what, ": expected ", count, " elements, got NULL"));
-  }
-  const size_t stride = first->struct_size;
+  all.reserve(count);
+  const size_t stride = count == 0 ? 0 : first->struct_size;
   for (size_t i = 0; i < count; ++i) {
-    const std::string name = absl::StrCat(what, "[", i, "]");
     const auto* one =
         reinterpret_cast<const Struct*>(reinterpret_cast<const char*>(first) + i * stride);
     if (one->struct_size != stride) {
-      return absl::InvalidArgumentError(absl::StrCat(name, ".struct_size: expected that of ", what,
+      return absl::InvalidArgumentError(absl::StrCat(what, "[", i,
+                                                     "].struct_size: expected that of ", what,
                                                      "[0], ", stride, ", got ", one->struct_size));
     }
-    SLIMPS_ASSIGN_OR_RETURN(Struct read, ReadSized<Struct>(name, one));
-    all.push_back(read);
+    const absl::StatusOr<Struct> read = ReadSized<Struct>("", one);
+    if (!read.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat(what, "[", i, "]", read.status().message()));
+    }
+    all.push_back(*read);
   }
   return all;
 }

@@ -58,6 +58,13 @@ struct Shape {
 [[nodiscard]] absl::StatusOr<wire::LayerKind> ToLayer(const std::string& what, int32_t layer,
                                                       const Shape& shape);
 
+// `momentum` may be SLIMPS_OWN_MOMENTUM.
+inline Hyper ToHyper(double learning_rate, double weight_decay, double momentum) {
+  Hyper hyper{.learning_rate = learning_rate, .weight_decay = weight_decay};
+  if (momentum != SLIMPS_OWN_MOMENTUM) hyper.momentum = momentum;
+  return hyper;
+}
+
 // Returns the caller's array.
 // InvalidArgument: `data` is null with elements, or the array is larger than memory can be.
 template <typename Element>

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <functional>
 #include <utility>
+#include <vector>
 
 #include "proto/base/status_macros.h"
 
@@ -46,22 +47,14 @@ absl::Status PushAll(KVStore* store, const Items& items, int priority) {
   return absl::OkStatus();
 }
 
-std::vector<PushesUnderWay::Mark> MarksOf(const SharedStore& store, const Items& items) {
-  std::vector<PushesUnderWay::Mark> marks;
-  marks.reserve(items.size());
-  for (const Item& item : items) marks.push_back(store.pushes().MarkOf(item.key.id()));
-  return marks;
-}
-
-ListedPulls::ListedPulls(const char* function, SharedStore* store,
-                         std::shared_ptr<BackgroundCall> call, Items items, int priority)
+ListedPulls::ListedPulls(const char* function, KVStore* store, std::shared_ptr<BackgroundCall> call,
+                         Items items, int priority)
     : function_(function),
       store_(store),
       call_(std::move(call)),
       items_(std::move(items)),
       priority_(priority),
-      apart_(AreApart(items_)),
-      marks_(MarksOf(*store, items_)) {}
+      apart_(AreApart(items_)) {}
 
 void ListedPulls::AskAll() noexcept {
   for (size_t i = 0; i < items_.size(); ++i) Ask(i);
@@ -71,9 +64,8 @@ void ListedPulls::PushAndAskAll() noexcept {
   Outcome pushed;
   size_t asked = 0;
   for (size_t i = 0; i < items_.size() && pushed.status == SLIMPS_OK; ++i) {
-    pushed = Caught(function_, [&] {
-      return store_->store()->PushSum(items_[i].key, items_[i].gradients, priority_);
-    });
+    pushed = Caught(function_,
+                    [&] { return store_->PushSum(items_[i].key, items_[i].gradients, priority_); });
     if (pushed.status == SLIMPS_OK && apart_) Ask(asked++);
   }
   if (pushed.status == SLIMPS_OK) {
@@ -89,10 +81,10 @@ void ListedPulls::Ask(size_t index) noexcept {
   // Every pull is answered, also one that cannot be started: those that were started before still
   // write into the caller's arrays.
   try {
-    store_->store()->PullAsync(items_[index].key, items_[index].out, priority_,
-                               [self = shared_from_this(), index](const absl::Status& status) {
-                                 self->Answer(index, OutcomeOf(self->function_, status));
-                               });
+    store_->PullAsync(items_[index].key, items_[index].out, priority_,
+                      [self = shared_from_this(), index](const absl::Status& status) {
+                        self->Answer(index, OutcomeOf(self->function_, status));
+                      });
   } catch (...) {
     Answer(index, OutcomeOfException(function_));
   }
@@ -109,7 +101,6 @@ void ListedPulls::Answer(size_t index, Outcome outcome) noexcept {
     if (++answered_ < items_.size()) return;
     result = std::move(outcome_);
   }
-  if (result.status == SLIMPS_OK) store_->pushes().Acknowledged(marks_);
   call_->End(std::move(result));
 }
 

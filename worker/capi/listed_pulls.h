@@ -14,38 +14,36 @@
 #include <cstddef>
 #include <memory>
 #include <span>
-#include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "proto/base/key.h"
 #include "proto/base/mutex.h"
 #include "worker/capi/background_call.h"
-#include "worker/capi/c_api_handle.h"
 #include "worker/capi/c_api_outcome.h"
-#include "worker/capi/pushes_under_way.h"
+#include "worker/kvstore.h"
 
 namespace slimps {
+
+// A call of one key and device allocates neither.
+using Gradients = absl::InlinedVector<std::span<const float>, 1>;  // one per device
 
 // One key of a call, with the caller's arrays.
 struct Item {
   Key key;
-  std::vector<std::span<const float>> gradients;  // one per device
+  Gradients gradients;
   std::span<float> out;
 };
-using Items = std::vector<Item>;
+using Items = absl::InlinedVector<Item, 1>;
 
 // Pushes the items in order, up to the first that is refused.
 absl::Status PushAll(KVStore* store, const Items& items, int priority);
 
-// Returns what is under way of the items' keys.
-std::vector<PushesUnderWay::Mark> MarksOf(const SharedStore& store, const Items& items);
-
 class ListedPulls final : public std::enable_shared_from_this<ListedPulls> {
  public:
-  // The pulls acknowledge the pushes that are under way now.
   // REQUIRES: `items` is not empty. `store` outlives the call.
-  ListedPulls(const char* function, SharedStore* store, std::shared_ptr<BackgroundCall> call,
+  ListedPulls(const char* function, KVStore* store, std::shared_ptr<BackgroundCall> call,
               Items items, int priority);
 
   // Starts all pulls and returns.
@@ -61,12 +59,11 @@ class ListedPulls final : public std::enable_shared_from_this<ListedPulls> {
   void Answer(size_t index, Outcome outcome) noexcept;
 
   const char* const function_;
-  SharedStore* const store_;
+  KVStore* const store_;
   const std::shared_ptr<BackgroundCall> call_;
   const Items items_;
   const int priority_;
   const bool apart_;
-  const std::vector<PushesUnderWay::Mark> marks_;
   Mutex mutex_;
   size_t answered_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t failed_ ABSL_GUARDED_BY(mutex_) = 0;  // index of `outcome_`, if that is an error

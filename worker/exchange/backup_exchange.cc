@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "compress/kernels/update_plan.h"
 #include "proto/base/clock.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/trace/trace.h"
@@ -16,19 +17,13 @@ namespace slimps {
 
 namespace {
 
-// The servers' learning rate.
-struct GlobalRate {
-  double initial = 0;
-  wire::LearningRateSchedule schedule;
-};
-
 // Drives the backup model: iteration i is step i, and version i is the weights after round i. Owned
 // by the training thread.
 class BackupExchange final : public WeightExchange {
  public:
   BackupExchange(KVStore* store, std::span<const Parameter> parameters,
                  const ExchangeOptions& options, std::shared_ptr<BackupModel> backup,
-                 const GlobalRate& rate)
+                 const wire::OptimizerSpec& optimizer)
       : store_(store),
         parameters_(parameters),
         options_(options),
@@ -37,12 +32,13 @@ class BackupExchange final : public WeightExchange {
                  .clip_norm = options.clip_norm,
                  .clock = options.clock}),
         backup_(std::move(backup)),
-        rate_(rate) {}
+        optimizer_(optimizer) {}
 
   absl::Status BeginStep() override {
     ++iteration_;
-    backup_->set_learning_rate(
-        LearningRateAt(rate_.initial, rate_.schedule, static_cast<uint64_t>(iteration_)));
+    backup_->set_learning_rate(LearningRateAt(options_.backup->updater.learning_rate,
+                                              optimizer_.schedule(),
+                                              static_cast<uint64_t>(iteration_)));
     pusher_.BeginRound();
     for (size_t i = 0; i < parameters_.size(); ++i) {
       SLIMPS_ASSIGN_OR_RETURN(const BackupModel::ReadLease lease,
@@ -98,7 +94,10 @@ class BackupExchange final : public WeightExchange {
 
   absl::Status SetHyper(size_t index, const Hyper& hyper) override {
     SLIMPS_RETURN_IF_ERROR(store_->SetHyper(pusher_.key(index), hyper));
-    return backup_->SetHyper(index, hyper);
+    Hyper local = hyper;
+    // The local step may have a codec's momentum, which is not the optimizer's to change.
+    if (UpdateStateTensors(UpdateOptionsOf(optimizer_)) == 0) local.momentum.reset();
+    return backup_->SetHyper(index, local);
   }
 
   absl::Status Drain() override {
@@ -154,8 +153,8 @@ class BackupExchange final : public WeightExchange {
   const ExchangeOptions options_;
   GradientPusher pusher_;
   const std::shared_ptr<BackupModel> backup_;
-  const GlobalRate rate_;
-  int64_t iteration_ = 0;  // the iteration that was begun last
+  const wire::OptimizerSpec optimizer_;  // the servers'
+  int64_t iteration_ = 0;                // the iteration that was begun last
   int64_t finished_ = 0;
   Round under_way_;
   ExchangeTimes times_;
@@ -165,7 +164,7 @@ class BackupExchange final : public WeightExchange {
 
 absl::StatusOr<std::unique_ptr<WeightExchange>> MakeBackupExchange(
     KVStore* store, std::span<const Parameter> parameters, const ExchangeOptions& options,
-    const wire::LearningRateSchedule& schedule) {
+    const wire::OptimizerSpec& optimizer) {
   if (store->type() == "dist_async" || store->type() == "dist_ssp") {
     return absl::InvalidArgumentError(
         absl::StrCat("the backup model needs dist_sync: it merges the weights of one round, and ",
@@ -177,10 +176,9 @@ absl::StatusOr<std::unique_ptr<WeightExchange>> MakeBackupExchange(
   }
   BackupModelOptions backup = *options.backup;
   backup.clock = options.clock;
-  const GlobalRate rate{.initial = options.backup->updater.learning_rate, .schedule = schedule};
   SLIMPS_ASSIGN_OR_RETURN(std::unique_ptr<BackupModel> model,
                           BackupModel::Create(std::move(backup), tensors));
-  return std::make_unique<BackupExchange>(store, parameters, options, std::move(model), rate);
+  return std::make_unique<BackupExchange>(store, parameters, options, std::move(model), optimizer);
 }
 
 }  // namespace slimps

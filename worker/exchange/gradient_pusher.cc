@@ -10,6 +10,16 @@
 #include "proto/base/status_macros.h"
 
 namespace slimps {
+namespace {
+
+// Returns true if the values, times `scale`, and all sums of some of them are finite.
+bool AreSumsFinite(std::span<const float> values, float scale) {
+  float magnitudes = 0;
+  for (const float value : values) magnitudes += std::abs(value * scale);
+  return std::isfinite(magnitudes);
+}
+
+}  // namespace
 
 GradientPusher::GradientPusher(KVStore* store, std::span<const Parameter> parameters,
                                const PushOptions& options)
@@ -66,8 +76,13 @@ void GradientPusher::OnRows(size_t index, std::span<const int64_t> rows,
                                                       options_.clip_norm));
     return;
   }
-  contributed_[index] =
-      IsPushed(store_->PushRowSparse(keys_[index], rows, values, PriorityOf(index)));
+  const absl::Status pushed = store_->PushRowSparse(keys_[index], rows, values, PriorityOf(index));
+  if (absl::IsInvalidArgument(pushed) &&
+      AreSumsFinite(values, store_->push_treatment().grad_scale)) {
+    status_ = pushed;  // the rows make no sense, whatever their values are
+    return;
+  }
+  contributed_[index] = IsPushed(pushed);
 }
 
 void GradientPusher::Begin() {

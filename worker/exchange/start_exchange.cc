@@ -103,8 +103,7 @@ absl::StatusOr<std::unique_ptr<WeightExchange>> StartExchange(KVStore* store,
       updater.loc_lr = given.loc_lr;
       updater.threads = given.threads;
     }
-    SLIMPS_ASSIGN_OR_RETURN(exchange,
-                            MakeBackupExchange(store, parameters, completed, optimizer.schedule()));
+    SLIMPS_ASSIGN_OR_RETURN(exchange, MakeBackupExchange(store, parameters, completed, optimizer));
   } else {
     exchange = MakeSyncExchange(store, parameters, options);
   }

@@ -80,7 +80,8 @@ class WeightExchange {
   [[nodiscard]] virtual absl::Status EndStep() = 0;
 
   // Sets the numbers of one parameter from the next OnGradient on. They replace the optimizer's, at
-  // the servers and in the local step. A loc_lr keeps its proportion to the learning rate.
+  // the servers and in the local step. A loc_lr keeps its proportion to the learning rate. The
+  // momentum of a codec stays.
   // REQUIRES: every worker makes the same call.
   // InvalidArgument: a number is out of range (hyper.h).
   [[nodiscard]] virtual absl::Status SetHyper(size_t index, const Hyper& hyper) = 0;
@@ -117,12 +118,12 @@ std::unique_ptr<WeightExchange> MakeSyncExchange(KVStore* store,
                                                  std::span<const Parameter> parameters,
                                                  const ExchangeOptions& options);
 
-// Starts from the parameters' present values as version 0. The local learning rate follows
-// `schedule`, as the servers' does.
+// Starts from the parameters' present values as version 0. `optimizer` is the servers'. The local
+// learning rate follows its schedule.
 // REQUIRES: options.backup is set.
 [[nodiscard]] absl::StatusOr<std::unique_ptr<WeightExchange>> MakeBackupExchange(
     KVStore* store, std::span<const Parameter> parameters, const ExchangeOptions& options,
-    const wire::LearningRateSchedule& schedule);
+    const wire::OptimizerSpec& optimizer);
 
 }  // namespace slimps
 

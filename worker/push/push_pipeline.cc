@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/push/push_pipeline.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -45,6 +46,11 @@ PushPipeline::~PushPipeline() {
     work_.NotifyOne();
   }
   thread_.Join();
+}
+
+bool PushPipeline::HasRoom(size_t bytes) const {
+  MutexLock lock(&mutex_);
+  return bytes <= options_.max_bytes_waiting - std::min(bytes_waiting_, options_.max_bytes_waiting);
 }
 
 absl::Status PushPipeline::Submit(PushJob job) {

@@ -94,6 +94,9 @@ class PushPipeline final {
   // Otherwise the pipeline's first error, once it has failed.
   [[nodiscard]] absl::Status Submit(PushJob job);
 
+  // Returns true if gradients of so many bytes together need not wait in Submit.
+  bool HasRoom(size_t bytes) const;
+
   // Prepares the tensor's push on the calling thread, for a caller that waits for this tensor
   // anyway. The caller dispatches the item itself, together with its other messages to that server.
   // Returns nullopt if the tensor is large, has several partitions or is measured, or if other work

@@ -39,6 +39,11 @@ class GradientStaging::Room final {
     return absl::OkStatus();
   }
 
+  bool Has(size_t bytes) const {
+    MutexLock lock(&mutex_);
+    return waiting_.empty() && bytes <= most_ - std::min(in_use_, most_);
+  }
+
   void Return(size_t bytes) {
     MutexLock lock(&mutex_);
     in_use_ -= bytes;
@@ -130,6 +135,7 @@ absl::StatusOr<GradientBuffers> GradientStaging::Acquire(const TensorPlan& tenso
 }
 
 void GradientStaging::Fail(const absl::Status& why) { room_->Fail(why); }
+bool GradientStaging::HasRoom(size_t bytes) const { return room_->Has(bytes); }
 size_t GradientStaging::max_bytes() const { return room_->most(); }
 size_t GradientStaging::bytes_in_use() const { return room_->in_use(); }
 

@@ -57,6 +57,9 @@ class GradientStaging final {
   // Ends every wait, now and later, with the first `why`.
   void Fail(const absl::Status& why);
 
+  // Returns true if tensors of so many bytes together fit beside what is in use, and nobody waits.
+  bool HasRoom(size_t bytes) const;
+
   size_t max_bytes() const;
   size_t bytes_in_use() const;
 

@@ -85,6 +85,7 @@ class DistStore final : public KVStore {
   bool measuring() const override {
     return codecs_.plan()->IsMeasured(keys_.MaxPushedRounds() + 1);
   }
+  bool push_may_wait(size_t bytes) const override { return !tensors_->HasRoom(bytes); }
   std::optional<wire::CodecMap> codec_map() const override;
   PushTreatment push_treatment() const override {
     return {.grad_scale = options_.grad_scale, .codec = &codecs_.plan()->compressor()};

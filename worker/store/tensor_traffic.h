@@ -81,6 +81,9 @@ class TensorTraffic final {
   // Ends every wait, now and later, with the first `why`.
   void Fail(const absl::Status& why);
 
+  // Returns true if pushes of so many bytes need not wait.
+  bool HasRoom(size_t bytes) const { return staging_.HasRoom(bytes) && push_.HasRoom(bytes); }
+
   StoreTotals totals() const;
   GradientStaging* staging() { return &staging_; }
   PushPipeline* pushes() { return &push_; }

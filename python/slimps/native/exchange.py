@@ -95,21 +95,31 @@ class Exchange:
 
     def on_gradient(self, index: int, gradient: np.ndarray) -> None:
         """Pushes one parameter's gradient, which must not change until end_step."""
-        self._store.check_caller()
         self._gradients.append(gradient)
-        check(lib.slimps_exchange_gradient(self._exchange, index, address(gradient), gradient.size))
+        self._run(
+            lib.slimps_exchange_gradient,
+            self._exchange,
+            index,
+            address(gradient),
+            gradient.size,
+            lent=gradient,
+        )
 
     def on_rows(self, index: int, rows: np.ndarray, values: np.ndarray) -> None:
         """Pushes some rows of one parameter's gradient, which is zero elsewhere.
 
         `rows` is contiguous int64; `values` has row after row. Neither may change until end_step.
         """
-        self._store.check_caller()
         self._gradients += rows, values
-        check(
-            lib.slimps_exchange_rows(
-                self._exchange, index, rows.ctypes.data, rows.size, address(values), values.size
-            )
+        self._run(
+            lib.slimps_exchange_rows,
+            self._exchange,
+            index,
+            rows.ctypes.data,
+            rows.size,
+            address(values),
+            values.size,
+            lent=(rows, values),
         )
 
     def end_step(self) -> None:

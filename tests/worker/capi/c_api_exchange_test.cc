@@ -8,10 +8,12 @@
 
 #include "tests/worker/capi/c_api_fixture.h"
 #include "tests/worker/capi/held_store.h"
-#include "worker/capi/c_api_handle.h"
 #include "worker/exchange/weight_exchange.h"
 
 namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 
 constexpr double kMomentum = 0.5, kRate = 0.25;
 
@@ -158,6 +160,10 @@ TEST_F(CApiExchange, NonFiniteGradientsEndTheStepOrAreSkipped) {
   const Values before = model_.a;
   ASSERT_C_OK(Step({NAN, 1}, 1));
   EXPECT_EQ(model_.a, before);
+  const int64_t none = 7;
+  ASSERT_C_OK(slimps_exchange_begin_step(exchange_.get()));
+  EXPECT_C_OK(slimps_exchange_rows(exchange_.get(), 0, &none, 1, before.data(), 1));
+  EXPECT_C_REFUSES(slimps_exchange_end_step(exchange_.get()), "expected rows 0 to below 2, got");
 }
 
 TEST_F(CApiExchange, SettingsThatMakeNoSenseAreRefused) {
@@ -249,46 +255,69 @@ TEST_F(CApiExchange, MayGoAfterItsStore) {
 
 // ---- in the background --------------------------------------------------------------------------
 
-TEST_F(CApiExchange, OneOfABackgroundHandleWaitsByItsCall) {
-  const auto notes = std::make_shared<slimps::Notes>();
-  auto* const held = new slimps::HeldStore(notes);
-  store_.reset(new slimps_store{
-      std::make_shared<slimps::SharedStore>("dist_sync", std::unique_ptr<slimps::KVStore>(held)),
-      nullptr});
-  const Call call = MakeCall();
-  const Store background = InBackground(store_, call);
-  const slimps_exchange_settings settings = SLIMPS_EXCHANGE_SETTINGS;
-  slimps_exchange* made = nullptr;
-  // It ends with a barrier.
-  ASSERT_EQ(slimps_exchange_create(background.get(), parameters_, 2, sgd_.get(), &settings, &made),
-            SLIMPS_UNDER_WAY);
-  held->ReleaseBarriers();
-  ASSERT_C_OK(slimps_call_finish(call.get()));
-  ASSERT_NE(made, nullptr);
-  exchange_.reset(made);
-  const auto finished = [&](slimps_status status) {
-    return status == SLIMPS_UNDER_WAY ? slimps_call_finish(call.get()) : status;
-  };
-  ASSERT_C_OK(finished(slimps_exchange_begin_step(made)));
-  ASSERT_EQ(slimps_exchange_end_step(made), SLIMPS_UNDER_WAY) << "it waits for the weights";
+class CApiExchangeInBackground : public CApiExchange {
+ protected:
+  void SetUp() override {
+    const slimps_exchange_settings settings = SLIMPS_EXCHANGE_SETTINGS;
+    store_ = slimps::MakeHeld(notes_, &held_);
+    background_ = InBackground(store_, call_);
+    // It ends with a barrier.
+    ASSERT_EQ(
+        slimps_exchange_create(background_.get(), parameters_, 2, sgd_.get(), &settings, &raw_),
+        SLIMPS_UNDER_WAY);
+    held_->ReleaseBarriers();
+    ASSERT_C_OK(slimps_call_finish(call_.get()));
+    ASSERT_NE(raw_, nullptr);
+    exchange_.reset(raw_);
+    ASSERT_C_OK(Finished(slimps_exchange_begin_step(raw_)));
+    notes_->Clear();
+  }
+  slimps_status Finished(slimps_status status) {
+    return status == SLIMPS_UNDER_WAY ? slimps_call_finish(call_.get()) : status;
+  }
+
+  const std::shared_ptr<slimps::Notes> notes_ = std::make_shared<slimps::Notes>();
+  slimps::HeldStore* held_ = nullptr;
+  const Call call_ = MakeCall();
+  Store background_;
+  slimps_exchange* raw_ = nullptr;
+};
+
+TEST_F(CApiExchangeInBackground, WaitsByItsCall) {
+  ASSERT_EQ(slimps_exchange_end_step(raw_), SLIMPS_UNDER_WAY) << "it waits for the weights";
   slimps_exchange_times times = {};
   times.struct_size = sizeof(times);
   const char* const busy = "the call is under way";
-  EXPECT_C_FAILS(slimps_exchange_gradient(made, 0, model_.a.data(), 2), SLIMPS_FAILED_PRECONDITION,
+  EXPECT_C_FAILS(slimps_exchange_gradient(raw_, 0, model_.a.data(), 2), SLIMPS_FAILED_PRECONDITION,
                  busy);
-  EXPECT_C_FAILS(slimps_exchange_set_hyper(made, 0, 1, 0, SLIMPS_OWN_MOMENTUM),
+  EXPECT_C_FAILS(slimps_exchange_set_hyper(raw_, 0, 1, 0, SLIMPS_OWN_MOMENTUM),
                  SLIMPS_FAILED_PRECONDITION, busy);
-  EXPECT_C_FAILS(slimps_exchange_get_times(made, &times), SLIMPS_FAILED_PRECONDITION, busy);
-  EXPECT_C_FAILS(slimps_exchange_begin_step(made), SLIMPS_FAILED_PRECONDITION, busy);
-  held->Answer("a", absl::OkStatus());
-  held->Answer("b", absl::OkStatus());
-  EXPECT_C_OK(slimps_call_finish(call.get()));
-  EXPECT_C_OK(slimps_exchange_get_times(made, &times));
-  ASSERT_C_OK(finished(slimps_exchange_begin_step(made)));
-  ASSERT_EQ(slimps_exchange_end_step(made), SLIMPS_UNDER_WAY);
+  EXPECT_C_FAILS(slimps_exchange_get_times(raw_, &times), SLIMPS_FAILED_PRECONDITION, busy);
+  EXPECT_C_FAILS(slimps_exchange_begin_step(raw_), SLIMPS_FAILED_PRECONDITION, busy);
+  held_->Answer("a", absl::OkStatus());
+  held_->Answer("b", absl::OkStatus());
+  EXPECT_C_OK(slimps_call_finish(call_.get()));
+  EXPECT_C_OK(slimps_exchange_get_times(raw_, &times));
+  ASSERT_C_OK(Finished(slimps_exchange_begin_step(raw_)));
+  ASSERT_EQ(slimps_exchange_end_step(raw_), SLIMPS_UNDER_WAY);
   exchange_.reset();  // the step under way goes on
-  held->Release(absl::AbortedError("enough"));
-  EXPECT_C_FAILS(slimps_call_finish(call.get()), SLIMPS_ABORTED, "enough");
+  held_->Release(absl::AbortedError("enough"));
+  EXPECT_C_FAILS(slimps_call_finish(call_.get()), SLIMPS_ABORTED, "enough");
+}
+
+TEST_F(CApiExchangeInBackground, PushesUseAThreadOnlyIfTheyMayHaveToWait) {
+  const int64_t row = 0;
+  const float* const gradient = model_.a.data();
+  held_->SetRoom(sizeof(float));
+  EXPECT_C_OK(slimps_exchange_gradient(raw_, 1, gradient, 1));
+  EXPECT_C_OK(slimps_exchange_rows(raw_, 1, &row, 1, gradient, 1));
+  EXPECT_THAT(notes_->all(), ElementsAre("push b", "push b"));
+  EXPECT_THAT(notes_->on_threads(), IsEmpty());
+  EXPECT_C_OK(Finished(slimps_exchange_gradient(raw_, 0, gradient, 2)));
+  EXPECT_C_OK(Finished(slimps_exchange_rows(raw_, 0, &row, 1, gradient, 2)));
+  EXPECT_THAT(notes_->on_threads(), ElementsAre("push a", "push a"));
+  EXPECT_C_FAILS(slimps_exchange_gradient(raw_, 2, gradient, 2), SLIMPS_OUT_OF_RANGE, "below 2");
+  held_->Release(absl::OkStatus());
 }
 
 }  // namespace

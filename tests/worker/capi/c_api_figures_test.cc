@@ -17,6 +17,23 @@ TEST_F(CApi, AKeyHasHyperparametersOfItsOwn) {
   EXPECT_C_FAILS(slimps_set_hyper(raw_, slimps_text_key("x"), 1, 0), SLIMPS_NOT_FOUND, "x");
 }
 
+TEST_F(CApi, AKeyHasAMomentumOfItsOwn) {
+  const Optimizer sgd = MakeOptimizer("sgd");
+  EXPECT_C_OK(slimps_optimizer_set_number(sgd.get(), "learning_rate", 1));
+  EXPECT_C_OK(slimps_optimizer_set_number(sgd.get(), "momentum", 0.5));
+  EXPECT_C_OK(slimps_set_optimizer(raw_, sgd.get()));
+  const auto step = [&](double momentum) {
+    EXPECT_C_OK(slimps_set_hyper_with_momentum(raw_, kW, 1, 0, momentum));
+    EXPECT_C_OK(slimps_push(raw_, kW, gradient_.data(), 2, 0));
+    return Pulled()[0];
+  };
+  EXPECT_EQ(step(0), 1 - 10);
+  EXPECT_EQ(step(0.25), -9 - 12.5f);
+  EXPECT_EQ(step(SLIMPS_OWN_MOMENTUM), -21.5f - 16.25f);
+  EXPECT_C_REFUSES(slimps_set_hyper_with_momentum(raw_, kW, 1, 0, 1), "momentum");
+  EXPECT_C_REFUSES(slimps_set_hyper_with_momentum(nullptr, kW, 1, 0, 0), "store: expected");
+}
+
 TEST_F(CApi, NothingIsDecidedWhereNothingIsMeasured) {
   slimps_decision decision = {};
   decision.struct_size = sizeof(decision);

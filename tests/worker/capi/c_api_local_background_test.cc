@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/worker/capi/c_api_fixture.h"
+#include "worker/capi/background_call.h"
 
 namespace {
 
@@ -169,6 +170,21 @@ TEST(CApiCreateInBackground, GivesUpWhenItIsCancelledAndTheNextOneDoesNot) {
             SLIMPS_UNDER_WAY);
   EXPECT_C_FAILS(EndOf(call), SLIMPS_DEADLINE_EXCEEDED, "127.0.0.1:1");
   EXPECT_EQ(made, nullptr);
+}
+
+TEST(CApiCreateInBackground, WhatIsMadeIsKeptUnlessItWasCancelled) {
+  slimps::BackgroundCall call;
+  int kept = 0;
+  const auto keep = [&] { ++kept; };
+  const std::stop_token first = call.NewStop();
+  EXPECT_TRUE(call.Keep(keep).ok());
+  call.Cancel();
+  EXPECT_FALSE(first.stop_requested()) << "what was made goes on";
+  const std::stop_token second = call.NewStop();
+  call.Cancel();
+  EXPECT_TRUE(second.stop_requested());
+  EXPECT_EQ(call.Keep(keep).code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(kept, 1);
 }
 
 TEST(CApiCreateInBackground, OfNoTypeThereIsNone) {

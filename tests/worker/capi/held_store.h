@@ -2,8 +2,8 @@
 // A distributed KVStore without a job, for tests of the C API. Barriers and pulls wait until the
 // test lets them go. It notes what it is asked for. It reads and writes no array.
 //
-//   HeldStore* held;
-//   const Store store = MakeHeld(&held);         // a handle, as slimps_create makes it
+//   HeldStore* held = nullptr;
+//   const Store store = MakeHeld(std::make_shared<Notes>(), &held);
 //   ... slimps_pull in the background ...
 //   held->Answer("a", absl::OkStatus());
 //
@@ -11,6 +11,7 @@
 #ifndef SLIMPS_TESTS_WORKER_CAPI_HELD_STORE_H_
 #define SLIMPS_TESTS_WORKER_CAPI_HELD_STORE_H_
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -20,6 +21,8 @@
 #include <vector>
 
 #include "proto/base/mutex.h"
+#include "tests/worker/capi/c_api_fixture.h"
+#include "worker/capi/c_api_handle.h"
 #include "worker/kvstore.h"
 
 namespace slimps {
@@ -101,10 +104,18 @@ class HeldStore final : public KVStore {
   // Makes barriers throw what `thrower` throws.
   void ThrowAtBarriers(std::function<void()> thrower) { thrower_ = std::move(thrower); }
 
+  // Sets how many bytes of pushes need not wait.
+  void SetRoom(size_t bytes) { room_ = bytes; }
+  bool push_may_wait(size_t bytes) const override { return bytes > room_; }
+
   absl::Status Push(const Key& key, std::span<const float>, int) override {
     notes_->Add("push " + Name(key));
     const auto refused = refused_.find(Name(key));
     return refused == refused_.end() ? absl::OkStatus() : refused->second;
+  }
+  absl::Status PushRowSparse(const Key& key, std::span<const int64_t>,
+                             std::span<const float> values, int priority) override {
+    return Push(key, values, priority);
   }
   void PullAsync(const Key& key, std::span<float>, int, Done done) override {
     notes_->Add("pull " + Name(key));
@@ -162,6 +173,7 @@ class HeldStore final : public KVStore {
   const std::shared_ptr<Notes> notes_;
   std::map<std::string, absl::Status> refused_;  // set before the first call
   std::function<void()> thrower_;                // set before the first call
+  size_t room_ = SIZE_MAX;                       // for the test's thread
   Mutex mutex_;
   CondVar changed_;
   std::multimap<std::string, Done> pulls_ ABSL_GUARDED_BY(mutex_);
@@ -169,6 +181,14 @@ class HeldStore final : public KVStore {
   bool barriers_released_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status end_ ABSL_GUARDED_BY(mutex_);
 };
+
+// Returns a handle, as slimps_create makes it. Sets `held` to its store, which notes its calls.
+inline Store MakeHeld(std::shared_ptr<Notes> notes, HeldStore** held) {
+  auto made = std::make_unique<HeldStore>(std::move(notes));
+  *held = made.get();
+  return Store(
+      new slimps_store{std::make_shared<SharedStore>("dist_sync", std::move(made)), nullptr});
+}
 
 }  // namespace slimps
 

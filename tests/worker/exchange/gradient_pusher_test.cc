@@ -83,6 +83,19 @@ TEST_F(GradientPusherTest, RowsThatAreNotFiniteEndTheRoundOrAreSkipped) {
   EXPECT_EQ(stopping.EndRound().code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST_F(GradientPusherTest, RowsThatMakeNoSenseAreNeverSkipped) {
+  const std::vector<int64_t> rows = {1, 1};
+  const absl::Status refused = absl::InvalidArgumentError("they take too many bytes");
+  GradientPusher pusher = Make(NonFinite::kSkip);
+  store_.FailPushes(refused);
+  pusher.BeginRound();
+  pusher.OnRows(0, rows, std::vector<float>{3e38f, -1});
+  EXPECT_EQ(pusher.EndRound(), refused);
+  pusher.BeginRound();
+  pusher.OnRows(0, rows, std::vector<float>{3e38f, 3e38f});
+  EXPECT_TRUE(pusher.EndRound().ok()) << "equal rows that do not add up to a finite sum";
+}
+
 TEST_F(GradientPusherTest, RowsAreNotClipped) {
   const std::vector<int64_t> rows = {1};
   const std::vector<float> values = {5};

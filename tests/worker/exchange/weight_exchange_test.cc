@@ -157,6 +157,23 @@ TEST(WeightExchange, HyperparametersReachServersAndLocalStep) {
   }
 }
 
+// An optimizer that was set without momentum ignores one, and so does the local step: its momentum
+// is the codec's.
+TEST(WeightExchange, ACodecsMomentumStaysWhateverTheOptimizersIsSetTo) {
+  const auto dgc = MakeCodec(*ParseCodecSpec("dgc:mu=0.5"));
+  FakeServer server(1);
+  Worker worker(&server, 0, {1, 2});
+  worker.store.set_codec(dgc->get());
+  ASSERT_TRUE(worker.Start(WithBackup()).ok());
+  ASSERT_TRUE(worker.exchange->SetHyper(0, {.learning_rate = kLr, .momentum = 0}).ok());
+  ASSERT_TRUE(worker.Step({4, 8}).ok());
+  ASSERT_TRUE(worker.Step({4, 8}).ok());
+  ASSERT_TRUE(worker.exchange->BeginStep().ok());
+  EXPECT_THAT(worker.a, ElementsAre(-1 - kLr * 1.5 * 4, -2 - kLr * 1.5 * 8)) << "from version 1";
+  ASSERT_TRUE(worker.exchange->EndStep().ok());
+  ASSERT_TRUE(worker.exchange->Drain().ok());
+}
+
 // Two workers have different gradients. Each computes its next step on the servers' next weights
 // plus a quarter of the momentum's step after that. Only the share of the other worker's gradient
 // is missing.

@@ -62,8 +62,11 @@ TEST_F(PushPipelineTest, ASmallTensorAloneWaitsForNobody) {
 TEST_F(PushPipelineTest, SubmitWaitsWhileTooManyBytesAreUnanswered) {
   Make({}, /*max_bytes_waiting=*/100);
   const TensorPlan* tensor = Tensor("w", 100);
+  EXPECT_TRUE(pipeline_->HasRoom(100));
+  EXPECT_FALSE(pipeline_->HasRoom(101));
   ASSERT_TRUE(pipeline_->Submit(Job(tensor)).ok());
   ASSERT_TRUE(transport_.AwaitSent(1));
+  EXPECT_FALSE(pipeline_->HasRoom(1));
   auto second = std::async(std::launch::async,
                            [&] { return pipeline_->Submit(Job(tensor, 0, /*round=*/2)); });
   // The first push has left but is not answered. Payloads on their way count too.

@@ -123,6 +123,7 @@ TEST(GradientStaging, ATensorLargerThanAllRoomGoesAlone) {
   GradientStaging staging(&device, 100);
   const TensorPlan large = Tensor("large", {100}), small = Tensor("small", {1});
   GradientBuffers held = *staging.Acquire(large, kLong);
+  EXPECT_FALSE(staging.HasRoom(4));
   auto next = AcquireElsewhere(staging, small);
   EXPECT_TRUE(Waits(next));
   held.clear();
@@ -134,8 +135,11 @@ TEST(GradientStaging, WhoAskedFirstIsServedFirst) {
   GradientStaging staging(&device, 1000);
   const TensorPlan large = Tensor("large", {200}), small = Tensor("small", {1});
   GradientBuffers held = *staging.Acquire(large, kLong);
+  EXPECT_TRUE(staging.HasRoom(200));
+  EXPECT_FALSE(staging.HasRoom(201));
   auto first = AcquireElsewhere(staging, large);
   EXPECT_TRUE(Waits(first));
+  EXPECT_FALSE(staging.HasRoom(4)) << "a push waits";
   auto second = AcquireElsewhere(staging, small);
   EXPECT_TRUE(Waits(second))
       << "it would fit, but small tensors could keep a large one waiting for ever";
