@@ -59,7 +59,8 @@ TEST(ParkedMessages, OfOnePeerHave64KiB) {
     const absl::Status refused = parked.Add(std::move(large));
     EXPECT_EQ(refused.code(), Code::kResourceExhausted);
     EXPECT_THAT(std::string(refused.message()), HasSubstr("at most 256 of 16777216 may, 65536 of"));
-    EXPECT_THAT(large.message.payloads, SizeIs(1)) << "it is its owner's still";
+    // NOLINTNEXTLINE(bugprone-use-after-move): what is refused is its owner's still
+    EXPECT_THAT(large.message.payloads, SizeIs(1));
     EXPECT_TRUE(parked.Add(Early(4, kThird, kBegin, 2)).ok()) << "another peer has its own";
     // A message that leaves frees its room, whether it was dropped or taken.
     if (repeat == 0) {

@@ -83,7 +83,8 @@ TEST(PullQueue, AWorkerHasItsShareAndNoMore) {
     ASSERT_TRUE(queue.Add(Pull({.worker = 0, .ticket = i, .min_version = 1})).ok());
   WaitingPull more = Pull({.worker = 0, .ticket = 99, .min_version = 1});
   const absl::Status refused = queue.Add(std::move(more));
-  EXPECT_EQ(more.item.id().ticket(), 99) << "whoever is refused is still to be answered";
+  // NOLINTNEXTLINE(bugprone-use-after-move): whoever is refused is still to be answered
+  EXPECT_EQ(more.item.id().ticket(), 99);
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(refused.message(), "worker 0 has 16 pulls of this partition waiting");
   EXPECT_TRUE(queue.Add(Pull({.worker = 0, .ticket = 3, .min_version = 1})).ok())
