@@ -7,7 +7,7 @@ from slimps_launch import job_node
 from slimps_launch import job_output
 
 # The scheduler's words for the node whose failure ended a job.
-BLAMED = re.compile(r"(worker|server) (\d+) \(host ")
+BLAMED = re.compile(r"(worker|server) (\d+) \(host [^)]*\)(?! listens at| is there)")
 
 
 def blamed(nodes, failed):

@@ -92,6 +92,17 @@ class BlameTest(JobCase):
         self.assertEqual(128 + signal.SIGKILL, status)
         self.assertIn("worker0 was killed by SIGKILL", out)
 
+    def test_who_is_said_to_be_there_is_not_blamed(self):
+        nodes = [job_node.Node("server0", "server", ["s"]), job_node.Node("worker0", "worker", [])]
+        scheduler = job_node.Node("scheduler", "scheduler", [])
+        scheduler.last_lines += [
+            "server 0 (host vm, pid 7) listens at tcp://127.0.0.1:1; missing: 1 worker",
+            "worker 0 (host vm, pid 8) is there",
+        ]
+        self.assertEqual((None, None), blame.blamed(nodes, [scheduler]))
+        scheduler.last_lines.append("worker 0 (host vm, pid 8) failed: ABORTED: no data")
+        self.assertIs(nodes[1], blame.blamed(nodes, [scheduler])[0])
+
     def test_a_killed_node_comes_before_those_that_complain_of_it(self):
         launcher = self.launcher([], [], [])
         complainer = job_node.Node("worker0", "worker", ["w"])
