@@ -41,8 +41,9 @@ struct Worker {
 
   absl::Status Start(const ExchangeOptions& options, const wire::OptimizerSpec& spec = Sgd()) {
     auto started = StartExchange(&store, parameters, spec, options);
-    if (started.ok()) exchange = *std::move(started);
-    return started.status();
+    if (!started.ok()) return started.status();
+    exchange = *std::move(started);
+    return absl::OkStatus();
   }
   absl::Status Step(std::vector<float> gradient) {
     const absl::Status begun = exchange->BeginStep();

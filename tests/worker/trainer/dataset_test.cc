@@ -280,7 +280,7 @@ TEST_F(DatasetTest, MalformedDigitsNameTheLine) {
   for (const std::string& bad :
        {DigitsLine(17, 1), DigitsLine(1, 10), std::string("1,2,3\n"), good.substr(0, 20) + "\n",
         std::string("x") + good, std::string("\n"), good.substr(0, good.size() - 1) + ",1\n"}) {
-    WriteGzip("digits.csv.gz", good + bad + good + good + good + good);
+    WriteGzip("digits.csv.gz", absl::StrCat(good, bad, good, good, good, good));
     EXPECT_THAT(Error("digits", absl::StatusCode::kDataLoss),
                 AllOf(HasSubstr("digits.csv.gz"), HasSubstr("line 2")));
   }
