@@ -107,10 +107,11 @@ TEST(OutOfMemory, IsAStatusOfTheCallAndTheJobGoesOn) {
               1);
     EXPECT_EQ(values.size(), kElements);
     EXPECT_GE(RunOutOfMemory(store, Made::kTogether,
-                             [&] {
+                             [&]() -> absl::Status {
                                absl::StatusOr<std::string> content = store.SaveOptimizerStates();
-                               if (content.ok()) saved = *content;
-                               return content.status();
+                               if (!content.ok()) return content.status();
+                               saved = *std::move(content);
+                               return absl::OkStatus();
                              }),
               2);
     EXPECT_GE(

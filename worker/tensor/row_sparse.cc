@@ -148,8 +148,7 @@ absl::StatusOr<std::vector<int64_t>> UniqueRows(const TensorPlan& tensor,
   }
   std::vector<int64_t> unique(rows.begin(), rows.end());
   std::ranges::sort(unique);
-  const auto rest = std::ranges::unique(unique);
-  unique.erase(rest.begin(), rest.end());
+  unique.erase(std::unique(unique.begin(), unique.end()), unique.end());
   return unique;
 }
 
