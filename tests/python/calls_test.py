@@ -3,6 +3,7 @@
 
 import gc
 import os
+import select
 import signal
 import threading
 import weakref
@@ -14,6 +15,7 @@ from eventually import eventually
 
 import slimps
 from slimps.native import calls
+from slimps.native import completions as completions_library
 from slimps.native import store as store_library
 
 ONES = np.ones(4, np.float32)
@@ -134,7 +136,29 @@ def raising_behind(function):
     return run
 
 
-def test_a_pull_whose_start_is_interrupted_harms_no_other(other, monkeypatch):
+EPOLL = select.epoll
+
+
+class HeldEpoll:
+    """An epoll whose poll() holds what has ended back until it is let go."""
+
+    def __init__(self, let_go):
+        self._epoll = EPOLL()
+        self._let_go = let_go
+        self.register, self.unregister = self._epoll.register, self._epoll.unregister
+        self.close = self._epoll.close
+
+    def poll(self):
+        ended = self._epoll.poll()
+        assert self._let_go.wait(60)
+        return ended
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+def test_a_pull_whose_start_is_interrupted_harms_no_other(other, monkeypatch, is_held):
+    let_go = threading.Event()
+    if is_held:
+        monkeypatch.setattr(completions_library.select, "epoll", lambda: HeldEpoll(let_go))
     with open_store(other) as store:
         ends, ended = [], threading.Event()
         store.pull_then("w", ONES.copy(), lambda error: (ends.append(error), ended.set()))
@@ -143,6 +167,7 @@ def test_a_pull_whose_start_is_interrupted_harms_no_other(other, monkeypatch):
                 patch.setattr(each, "slimps_pull", raising_behind(each.slimps_pull))
             with pytest.raises(Interrupted):
                 store.pull_then("w", ONES.copy(), ends.append)
+        let_go.set()
         assert ended.wait(60), "the thread lives on"
         assert isinstance(ends[0], slimps.Error), "the store was aborted"
         assert completions()

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import sys
@@ -31,9 +32,12 @@ class Completions:
         self._epoll.register(ending, select.EPOLLIN)
         self._waiting: Dict[int, Tuple[Call, Then]] = {}  # by descriptor
         self._free: List[Call] = []  # registered
+        # Calls whose start was interrupted. The thread may know of the end of one, so it keeps its
+        # descriptor from others until it has looked.
+        self._given_up: List[Call] = []
         self._thread = threading.Thread(
             target=_work,
-            args=(self._epoll, ending, self._waiting, self._free),
+            args=(self._epoll, ending, self._waiting, self._free, self._given_up),
             name="slimps completions",
             daemon=True,
         )
@@ -66,6 +70,9 @@ class Completions:
                 return
         except BaseException:
             if self._waiting.pop(call.descriptor, None) is not None:
+                with contextlib.suppress(ValueError):  # the thread has ended
+                    self._epoll.unregister(call.descriptor)
+                self._given_up.append(call)
                 call.give_up(interrupt, (arguments, lent))
             raise
         del self._waiting[call.descriptor]
@@ -83,18 +90,22 @@ class Completions:
 
 
 def _work(
-    epoll: select.epoll, ending: int, waiting: Dict[int, Tuple[Call, Then]], free: List[Call]
+    epoll: select.epoll,
+    ending: int,
+    waiting: Dict[int, Tuple[Call, Then]],
+    free: List[Call],
+    given_up: List[Call],
 ) -> None:
     is_ending = False
     while waiting or not is_ending:
+        given_up.clear()
         for descriptor, _ in epoll.poll():
             if descriptor == ending:
                 epoll.unregister(ending)
                 is_ending = True
                 continue
             found = waiting.pop(descriptor, None)
-            if found is None:  # who started it was interrupted, and ends it
-                epoll.unregister(descriptor)
+            if found is None:
                 continue
             call, then = found
             status = call.finish()
