@@ -21,6 +21,7 @@
 #include "compress/kernels/momentum.h"
 #include "compress/kernels/quantize.h"
 #include "compress/kernels/raw.h"
+#include "compress/kernels/rotate.h"
 #include "compress/kernels/select.h"
 #include "compress/kernels/sparse.h"
 #include "compress/kernels/sum.h"
@@ -38,6 +39,7 @@ struct Kernels {
   SparseKernels sparse;      // indices and values
   BinKernels bins;           // AdaComp and its baselines
   MomentumKernels momentum;  // momentum correction and related methods
+  RotateKernels rotate;      // the randomised Hadamard transform
   SumKernels sum;            // many payloads at once
   UpdateKernels update;      // optimizers
 };

@@ -71,6 +71,8 @@
 //     StoreI8(b, p)            32 bytes; StoreNibblesI8(b, p): values of 0 .. 15 as 16 bytes
 //   LoadBytes(p, count) StoreBytes(i, p, count)
 //                              16 values of 0 .. 255
+//   ButterflyF<k>(f)           lane j becomes f[j] + f[j + k] where bit k of j is clear, else f[j -
+//                              k] - f[j]; k is 1, 2, 4 or 8
 //   FoldSum(f)                 the sum of all lanes
 //   FoldMax(f)                 the largest lane; none may be NaN
 //

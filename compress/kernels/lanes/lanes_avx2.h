@@ -309,6 +309,29 @@ inline F32x16 LookupF(const float* table, I32x16 index) {
   return {Lookup8(table, index.a), Lookup8(table, index.b)};
 }
 
+// Butterflies within one vector. The blend's bits are the lanes that take the difference.
+template <int kDistance>
+inline __m256 Butterfly8(__m256 x) {
+  if constexpr (kDistance == 1) {
+    const __m256 other = _mm256_permute_ps(x, 0xb1);
+    return _mm256_blend_ps(_mm256_add_ps(x, other), _mm256_sub_ps(other, x), 0xaa);
+  } else if constexpr (kDistance == 2) {
+    const __m256 other = _mm256_permute_ps(x, 0x4e);
+    return _mm256_blend_ps(_mm256_add_ps(x, other), _mm256_sub_ps(other, x), 0xcc);
+  } else {
+    const __m256 other = _mm256_permute2f128_ps(x, x, 1);
+    return _mm256_blend_ps(_mm256_add_ps(x, other), _mm256_sub_ps(other, x), 0xf0);
+  }
+}
+template <int kDistance>
+inline F32x16 ButterflyF(F32x16 x) {
+  if constexpr (kDistance == 8) {
+    return {_mm256_add_ps(x.a, x.b), _mm256_sub_ps(x.a, x.b)};
+  } else {
+    return {Butterfly8<kDistance>(x.a), Butterfly8<kDistance>(x.b)};
+  }
+}
+
 inline float FoldMax(F32x16 x) {
   const __m256 eight = _mm256_max_ps(x.a, x.b);
   const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));

@@ -261,6 +261,26 @@ inline void StoreNibblesI8(I8x32 x, uint8_t* p) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtepi16_epi8(pairs));
 }
 
+template <int kDistance>
+inline F32x16 ButterflyF(F32x16 x) {
+  __m512 other;
+  __mmask16 upper;
+  if constexpr (kDistance == 1) {
+    other = _mm512_permute_ps(x.v, 0xb1);
+    upper = 0xaaaa;
+  } else if constexpr (kDistance == 2) {
+    other = _mm512_permute_ps(x.v, 0x4e);
+    upper = 0xcccc;
+  } else if constexpr (kDistance == 4) {
+    other = _mm512_shuffle_f32x4(x.v, x.v, 0xb1);
+    upper = 0xf0f0;
+  } else {
+    other = _mm512_shuffle_f32x4(x.v, x.v, 0x4e);
+    upper = 0xff00;
+  }
+  return {_mm512_mask_sub_ps(_mm512_add_ps(x.v, other), upper, other, x.v)};
+}
+
 inline float FoldMax(F32x16 x) {
   const __m256 low = _mm512_castps512_ps256(x.v), high = _mm512_extractf32x8_ps(x.v, 1);
   const __m256 eight = _mm256_max_ps(low, high);

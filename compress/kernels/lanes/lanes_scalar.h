@@ -363,6 +363,13 @@ inline void StoreNibblesI8(I8x32 x, uint8_t* p) {
   }
 }
 
+template <int kDistance>
+inline F32x16 ButterflyF(F32x16 x) {
+  return EachF([&](size_t j) {
+    const float other = x.v[j ^ kDistance];
+    return (j & kDistance) == 0 ? x.v[j] + other : other - x.v[j];
+  });
+}
 inline float FoldMax(F32x16 x) {
   float most = x.v[0];
   for (size_t j = 1; j < kLanes; ++j) most = x.v[j] > most ? x.v[j] : most;

@@ -10,6 +10,7 @@
 #include "compress/kernels/loops/momentum_loops.h"
 #include "compress/kernels/loops/quantize_loops.h"
 #include "compress/kernels/loops/raw_loops.h"
+#include "compress/kernels/loops/rotate_loops.h"
 #include "compress/kernels/loops/select_loops.h"
 #include "compress/kernels/loops/sparse_loops.h"
 #include "compress/kernels/loops/sum_loops.h"
@@ -28,6 +29,7 @@ constexpr Kernels MakeKernelSet(std::string_view name, bool (*runs_here)()) {
           .sparse = kSparseKernels,
           .bins = kBinKernels,
           .momentum = kMomentumKernels,
+          .rotate = kRotateKernels,
           .sum = kSumKernels,
           .update = kUpdateKernels};
 }
