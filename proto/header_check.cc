@@ -200,8 +200,8 @@ absl::Status CheckKeyInfo(const wire::KeyInfo& info, const Limits& limits) {
                    " elements, got [", absl::StrJoin(info.shape(), ", "), "]"));
 }
 
-// Checks an InitItem, PushItem or PullReplyItem. The decoders check the payloads of LEVELS, SPARSE
-// and ROWS (compress/format).
+// Checks an InitItem, PushItem or PullReplyItem. The decoders check the payloads of LEVELS, SPARSE,
+// ROWS and ROTATED (compress/format).
 template <typename Item>
 absl::Status CheckPayloadItem(const Item& item, const Limits& limits) {
   SLIMPS_RETURN_IF_ERROR(CheckId(item.id(), item.elements(), limits));
@@ -224,6 +224,7 @@ absl::Status CheckPayloadItem(const Item& item, const Limits& limits) {
     case wire::LEVELS:
     case wire::SPARSE:
     case wire::ROWS:
+    case wire::ROTATED:
       return absl::OkStatus();
     default:
       return ItemError(item.id(), absl::StrCat("format ", wire::Format_Name(item.format()),

@@ -8,6 +8,7 @@
 #include "compress/format/bins.h"
 #include "compress/format/decode.h"
 #include "compress/format/levels.h"
+#include "compress/format/rotated.h"
 #include "compress/format/rows.h"
 #include "compress/format/sparse.h"
 
@@ -48,6 +49,8 @@ std::string_view FormatName(PayloadFormat format) {
       return "sparse";
     case PayloadFormat::kRows:
       return "rows";
+    case PayloadFormat::kRotated:
+      return "rotated";
   }
   return "unknown format";
 }
@@ -70,10 +73,12 @@ absl::Status ValidatePayload(PayloadFormat format, std::span<const std::byte> pa
       return IsBins(payload) ? ValidateBins(payload, elements) : ValidateSparse(payload, elements);
     case PayloadFormat::kRows:
       return ValidateRows(payload, elements);
+    case PayloadFormat::kRotated:
+      return ValidateRotated(payload, elements);
   }
   return absl::InvalidArgumentError(
       absl::StrCat("payload format: expected absent (0), raw fp32 (1), raw fp16 (2), raw bf16 (3), "
-                   "levels (4), sparse (5) or rows (7), got ",
+                   "levels (4), sparse (5), rows (7) or rotated (8), got ",
                    static_cast<int>(format)));
 }
 
@@ -95,6 +100,8 @@ void DecodeAddWith(const Kernels& kernels, PayloadFormat format, std::span<const
                              : DecodeAddSparse(kernels, payload, elements, first, dst);
     case PayloadFormat::kRows:
       return DecodeAddRows(kernels, payload, first, dst);
+    case PayloadFormat::kRotated:
+      return DecodeAddRotated(kernels, payload, first, dst);
   }
 }
 
@@ -119,6 +126,8 @@ void DecodeWith(const Kernels& kernels, PayloadFormat format, std::span<const st
                              : DecodeSparse(kernels, payload, elements, first, dst);
     case PayloadFormat::kRows:
       return DecodeRows(payload, first, dst);
+    case PayloadFormat::kRotated:
+      return DecodeRotated(kernels, payload, first, dst);
   }
 }
 

@@ -26,12 +26,19 @@ enum class PayloadFormat : uint8_t {
   kRawF32 = 1,
   kRawF16 = 2,
   kRawBf16 = 3,
-  kLevels = 4,  // levels.h
-  kSparse = 5,  // sparse.h and bins.h: the first byte tells which
-  kRows = 7,    // rows.h
+  kLevels = 4,   // levels.h
+  kSparse = 5,   // sparse.h and bins.h: the first byte tells which
+  kRows = 7,     // rows.h
+  kRotated = 8,  // rotated.h
 };
 
 inline constexpr size_t kBlockElements = 4096;
+
+// True for the formats of codecs: not for raw numbers, and not for rows, which are raw too.
+constexpr bool IsEncoded(PayloadFormat format) {
+  return format == PayloadFormat::kLevels || format == PayloadFormat::kSparse ||
+         format == PayloadFormat::kRotated;
+}
 
 std::string_view FormatName(PayloadFormat format);
 

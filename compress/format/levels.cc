@@ -211,6 +211,16 @@ absl::Status ValidateLevels(std::span<const std::byte> payload, size_t elements)
   return layout.packed() ? CheckCodes(payload, layout) : CheckPadding(payload, layout);
 }
 
+float LargestLevel(std::span<const std::byte> payload) {
+  const LevelsLayout layout = ReadHeader(payload);
+  float largest = std::fabs(layout.value);
+  for (size_t i = 0; i < layout.buckets() * layout.scales_per_block; ++i) {
+    const auto scale = Load<float>(payload, kLevelsHeaderBytes + i * sizeof(float));
+    largest = std::max(largest, std::fabs(scale));
+  }
+  return largest * LargestFactor(layout);
+}
+
 void DecodeLevels(const Kernels& kernels, std::span<const std::byte> payload, size_t first,
                   std::span<float> dst) {
   const LevelsLayout layout = ReadHeader(payload);

@@ -117,6 +117,10 @@ void BuildLevelsHeader(const LevelsLayout& layout, std::span<std::byte> payload)
 // - bits past the last element are 0
 [[nodiscard]] absl::Status ValidateLevels(std::span<const std::byte> payload, size_t elements);
 
+// Returns the largest magnitude that any level could decode to, sent or not. REQUIRES: `payload` is
+// valid.
+float LargestLevel(std::span<const std::byte> payload);
+
 // Like Decode and DecodeAdd of format.h, with chosen kernels.
 void DecodeLevels(const Kernels& kernels, std::span<const std::byte> payload, size_t first,
                   std::span<float> dst);

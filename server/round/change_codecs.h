@@ -29,9 +29,7 @@ struct ChangeCodec {
   const Clock* clock = nullptr;                // times the encoding; may be null
 
   // If false, the weights themselves travel, in the codec's format.
-  bool encodes_change() const {
-    return codec->format() == PayloadFormat::kLevels || codec->format() == PayloadFormat::kSparse;
-  }
+  bool encodes_change() const { return IsEncoded(codec->format()); }
 };
 
 // Owned by the shard thread. The codecs that it returns may outlive it.

@@ -21,6 +21,8 @@ absl::StatusOr<PayloadFormat> FormatFromWire(wire::Format format) {
       return PayloadFormat::kSparse;
     case wire::ROWS:
       return PayloadFormat::kRows;
+    case wire::ROTATED:
+      return PayloadFormat::kRotated;
     default:
       return absl::InvalidArgumentError(
           absl::StrCat("payload format ", static_cast<int>(format), " cannot be decoded here"));

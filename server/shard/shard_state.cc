@@ -135,7 +135,7 @@ absl::StatusOr<uint64_t> ShardState::HandlePush(uint32_t worker, PushWork work) 
 uint64_t ShardState::MeasureDecode(PayloadFormat format, const Payload& payload,
                                    size_t elements) const {
   // Raw payloads cost nothing beyond the sum, which every push needs.
-  if (format != PayloadFormat::kLevels && format != PayloadFormat::kSparse) return 0;
+  if (!IsEncoded(format)) return 0;
   alignas(kBufferAlignment) std::array<float, kBlockElements> scratch;
   const SteadyTime start = clock_->Now();
   for (size_t first = 0; first < elements; first += kBlockElements) {

@@ -69,6 +69,7 @@ std::vector<Case> Cases() {
           {"OneBitScaled", Sgd(0.1), "1bit", 8},
           {"Topk", {}, "topk:ratio=0.1"},
           {"Terngrad", Sgd(0.1), "terngrad"},
+          {"Drive", Sgd(0.1), "drive"},
           {"Dgc", Sgd(0.1), "dgc:ratio=0.1,warmup=2"},
           {"Majority", Sgd(0.1), "signsgd"},
           {"Half", Adam(wire::OptimizerSpec::ADAM), "fp16"}};

@@ -8,8 +8,10 @@ import numpy as np
 
 from arithmetic import BLOCK, F, block_sizes, from_bf16, per_element
 from philox import Stream, philox
+from rotated import blocks_of, padded, restore, rotated_length, signs_of
 
 RAW_F32, RAW_F16, RAW_BF16, LEVELS, SPARSE = range(1, 6)
+ROTATED = 8
 
 
 def parse(payload_format, payload, n):
@@ -22,6 +24,8 @@ def parse(payload_format, payload, n):
         return from_bf16(np.frombuffer(payload, "<u2", n))
     if payload_format == LEVELS:
         return parse_planes(payload, n) if payload[1] <= 2 else parse_codes(payload, n)
+    if payload_format == ROTATED:
+        return parse_rotated(payload, n)
     assert payload_format == SPARSE
     return parse_bins(payload, n) if payload[0] == 0xB9 else parse_sparse(payload, n)
 
@@ -106,6 +110,21 @@ def parse_codes(payload, n):
     # In fp64: 2^-126 times a scale is rounded once.
     power = np.ldexp(np.ones(n), np.abs(level) - largest)
     return np.where(level == 0, 0, np.sign(level) * power * scale).astype(F)
+
+
+# ---- rotated.h
+
+
+def parse_rotated(payload, n):
+    magic, zero0, zero1, zero2, elements, *stream = struct.unpack_from("<BBBBI5I", payload)
+    assert (magic, zero0, zero1, zero2, elements) == (0xBB, 0, 0, 0, n)
+    levels = parse(LEVELS, payload[28:], rotated_length(n))
+    random = Stream(stream[0] | stream[1] << 32, 0, *stream[2:])
+    x = np.empty(n, F)
+    for number, first, last in blocks_of(n):
+        signs = signs_of(random, number, padded(last - first))
+        x[first:last] = restore(levels[first : first + len(signs)], signs)[: last - first]
+    return x
 
 
 # ---- sparse.h

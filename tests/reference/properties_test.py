@@ -20,6 +20,8 @@ FEEDBACK = (
     "qsgd:error_feedback=on",
     "dithering:error_feedback=on",
     "dithering:partition=natural,error_feedback=on",
+    "drive:error_feedback=on",
+    "drive:scale=mse,error_feedback=on",
     "topk",
     "topk:ratio=0.2,value=fp16",
     "mstopk",

@@ -81,6 +81,7 @@ class QuickTest(unittest.TestCase):
             "terngrad",
             "qsgd",
             "dithering",
+            "drive",
             "topk",
             "randomk",
             "mstopk",

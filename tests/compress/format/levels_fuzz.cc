@@ -6,8 +6,8 @@
 //   bazel-bin/tests/compress/levels_fuzz -max_total_time=600
 //
 // Input: one byte format, one byte that relates the element count to the payload, then the payload.
-// Format 6 is levels with a correct header and length, so that the fuzzer often reaches scales,
-// padding and planes.
+// Formats 6 and 9 are levels and rotated levels with correct headers and lengths, so that the
+// fuzzer often reaches scales, padding and planes.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -20,6 +20,7 @@
 #include "compress/format/decode.h"
 #include "compress/format/format.h"
 #include "compress/format/levels.h"
+#include "compress/format/rotated.h"
 #include "compress/kernels/kernels.h"
 
 namespace slimps {
@@ -90,26 +91,33 @@ void LimitLevels(const LevelsLayout& layout, std::span<std::byte> payload) {
   if (layout.bits == 4 && layout.elements % 2 == 1) body.back() &= std::byte{15};
 }
 
-// Returns a levels payload with a correct header and length. Its scales and levels repeat the
-// input.
+// Returns a levels payload with a correct header and length, and sets `elements`. Its scales and
+// levels repeat the input. With `rotated` it stands in a payload of that format.
+enum class Rotation { kNone, kRotated };
 std::vector<std::byte> WithTrueHeader(uint8_t choice, std::span<const std::byte> body,
-                                      LevelsLayout& layout) {
+                                      Rotation rotation, size_t& elements) {
   const auto input = [&](size_t i) {
     return body.empty() ? 0 : std::to_integer<uint32_t>(body[i % body.size()]);
   };
+  const bool rotated = rotation == Rotation::kRotated;
+  LevelsLayout layout;
   layout.bits = static_cast<uint8_t>(1 << choice % 4);
   layout.scales_per_block = static_cast<uint8_t>(choice / 4 % (layout.packed() ? 2 : 3));
-  layout.elements = (input(0) * 256 + input(1)) % (kMaxElements + 1);
+  elements = (input(0) * 256 + input(1)) % (kMaxElements + 1);
+  layout.elements = rotated ? RotatedLength(elements) : elements;
   layout.value = 0.5f;
   if (layout.packed()) {
     layout.map = static_cast<LevelsMap>(choice / 8 % 2);
     layout.bucket = LevelsLayout::kSmallestBucket << choice / 16 % 6;
     layout.levels = static_cast<uint8_t>(1 + input(2) % ((1u << (layout.bits - 1)) - 1));
   }
-  std::vector<std::byte> payload(layout.PayloadBytes());
+  const size_t before = rotated ? kRotatedHeaderBytes : 0;
+  std::vector<std::byte> payload(before + layout.PayloadBytes());
   for (size_t i = 0; i < payload.size(); ++i) payload[i] = static_cast<std::byte>(input(i));
-  if (layout.packed()) LimitLevels(layout, payload);
-  BuildLevelsHeader(layout, payload);
+  const std::span<std::byte> levels = std::span(payload).subspan(before);
+  if (layout.packed()) LimitLevels(layout, levels);
+  BuildLevelsHeader(layout, levels);
+  if (rotated) BuildRotatedHeader(elements, {.key0 = input(3), .round = input(4)}, payload);
   return payload;
 }
 
@@ -147,14 +155,21 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   // The payload gets an allocation of its own.
   const auto* const begin = reinterpret_cast<const std::byte*>(data);
   const std::vector<std::byte> payload(begin + 2, begin + size);
-  if (data[0] % 7 == 6) {
-    slimps::LevelsLayout layout;
-    const std::vector<std::byte> levels = slimps::WithTrueHeader(data[1], payload, layout);
-    slimps::CheckPayload(slimps::PayloadFormat::kLevels, levels, layout.elements);
+  const int format = data[0] % 10;
+  size_t elements = 0;
+  if (format == 6) {
+    const auto levels = slimps::WithTrueHeader(data[1], payload, slimps::Rotation::kNone, elements);
+    slimps::CheckPayload(slimps::PayloadFormat::kLevels, levels, elements);
     slimps::CheckWithin(payload, data[1]);
     return 0;
   }
-  slimps::CheckPayload(static_cast<slimps::PayloadFormat>(data[0] % 7), payload,
+  if (format == 9) {
+    const auto rotated =
+        slimps::WithTrueHeader(data[1], payload, slimps::Rotation::kRotated, elements);
+    slimps::CheckPayload(slimps::PayloadFormat::kRotated, rotated, elements);
+    return 0;
+  }
+  slimps::CheckPayload(static_cast<slimps::PayloadFormat>(format), payload,
                        slimps::ClaimedElements(data[1], payload));
   return 0;
 }

@@ -13,6 +13,7 @@
 
 #include "compress/format/format.h"
 #include "compress/format/levels.h"
+#include "compress/format/rotated.h"
 #include "compress/format/sum.h"
 #include "tests/compress/test_data.h"
 
@@ -49,6 +50,16 @@ inline std::vector<std::byte> SignBits(size_t elements, uint8_t scales, uint64_t
   return RandomLevels(1, scales, elements, seed);
 }
 
+// Returns a "rotated" payload of random levels, scales and signs.
+inline std::vector<std::byte> RandomRotated(size_t elements, uint64_t seed) {
+  const std::vector<std::byte> levels = RandomLevels(/*bits=*/static_cast<uint8_t>(1 + seed % 2),
+                                                     /*scales=*/1, RotatedLength(elements), seed);
+  std::vector<std::byte> payload(kRotatedHeaderBytes);
+  BuildRotatedHeader(elements, PhiloxStream::Of(seed, 7, 5, 2, 1), payload);
+  payload.insert(payload.end(), levels.begin(), levels.end());
+  return payload;
+}
+
 // The payloads that the workers of one round pushed.
 class TestRound {
  public:
@@ -67,10 +78,11 @@ class TestRound {
     const uint64_t seed = random();
     const auto scales = static_cast<uint8_t>(random() % 3);
     // A mixed round also has runs of neighbours in one format.
-    const uint64_t choice = kind == kOneBit ? 0 : kind == kTwoBits ? 4 : random() % 10;
+    const uint64_t choice = kind == kOneBit ? 0 : kind == kTwoBits ? 4 : random() % 11;
     if (choice < 4) return Keep(PayloadFormat::kLevels, RandomLevels(1, scales, elements, seed));
     if (choice < 6) return Keep(PayloadFormat::kLevels, RandomLevels(2, scales, elements, seed));
     if (choice < 7) return Keep(PayloadFormat::kAbsent, {});
+    if (choice == 10) return Keep(PayloadFormat::kRotated, RandomRotated(elements, seed));
     if (choice < 8) {
       const std::vector<float> values = NonFiniteFloats(elements, seed);
       const auto bytes = std::as_bytes(std::span<const float>(values));

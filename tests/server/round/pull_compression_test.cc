@@ -350,7 +350,7 @@ TEST_F(PullCompression, AChangeThatIsNoSmallerThanTheWeightsIsNotSent) {
 // If the server drew from a worker's random stream, its rounding errors would repeat those of that
 // worker's push.
 TEST_F(PullCompression, ARandomCodecsStreamIsNoWorkers) {
-  for (const char* codec : {"qsgd:bits=8", "terngrad"}) {
+  for (const char* codec : {"qsgd:bits=8", "terngrad", "drive"}) {
     PartitionSpec spec = Spec(2);
     auto partition =
         Partition::Create(spec, Raw(std::vector<float>(kElements)), MakeOptimizer({})).value();

@@ -17,6 +17,7 @@ ENCODE_BARS = {
     "terngrad": 0.50,
     "qsgd": 0.50,
     "dithering": 0.50,
+    "drive": 0.25,
     "threshold": 0.40,
     "adacomp": 0.40,
     "mstopk": 0.40,

@@ -22,7 +22,7 @@ constexpr const char* kDecorated[] = {"fp16",      "bf16",      "1bit",     "1bi
                                       "2bit",      "signsgd",   "terngrad", "qsgd",
                                       "dithering", "topk",      "randomk",  "mstopk",
                                       "redsync",   "threshold", "adacomp",  "local_selection",
-                                      "dryden"};
+                                      "dryden",    "drive"};
 
 std::string With(const std::string& spec, const std::string& option) {
   return spec + (spec.find(':') == std::string::npos ? ":" : ",") + option;
@@ -371,7 +371,8 @@ constexpr const char* kCombinations[] = {"clip=3",
                                          "mu=0.5,nesterov=on",
                                          "lt=64",
                                          "lt_conv=60,lt_fc=600",
-                                         "scale_factor=3"};
+                                         "scale_factor=3",
+                                         "scale=mse"};
 
 TEST(Registry, EveryCodecsSpecIsItsText) {
   for (const CodecEntry& entry : AllCodecs()) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// signsgd, terngrad, qsgd, dithering: they send what their papers define, with any threads and
-// kernels.
+// signsgd, terngrad, qsgd, dithering, drive: they send what their papers define, with any threads
+// and kernels.
 #include <cmath>
 #include <string>
 
@@ -32,7 +32,9 @@ const char* const kSpecs[] = {"signsgd",
                               "dithering",
                               "dithering:k=100,normalize=l2",
                               "dithering:partition=natural",
-                              "dithering:partition=natural,k=32,normalize=l2"};
+                              "dithering:partition=natural,k=32,normalize=l2",
+                              "drive",
+                              "drive:scale=mse"};
 
 struct Encoded {
   std::vector<std::byte> payload;
@@ -68,6 +70,8 @@ TEST(Quantizers, PayloadSizesMeetTheFormulas) {
               16 + 4 * ((n + 4095) / 4096) + 2 * ((n + 7) / 8));
     EXPECT_EQ(MakeCodecOrDie("dithering")->MaxPayloadBytes(n), 16 + (n + 1) / 2);
     EXPECT_EQ(MakeCodecOrDie("dithering:k=8")->MaxPayloadBytes(n), 16 + n);
+    EXPECT_EQ(MakeCodecOrDie("drive")->MaxPayloadBytes(n),
+              44 + 4 * ((n + 4095) / 4096) + n / 4096 * 512 + RotatedElements(n % 4096) / 8);
   }
 }
 
@@ -79,7 +83,7 @@ TEST(Quantizers, SignsAreSentAsTheyAreAndCombinedByMajority) {
   EXPECT_FALSE(codec->wants_residual());
   EXPECT_EQ(codec->Warning(), "");
   EXPECT_THAT(MakeCodecOrDie("signsgd:error_feedback=on")->Warning(), HasSubstr("1bit"));
-  for (const char* spec : {"terngrad", "qsgd", "dithering"}) {
+  for (const char* spec : {"terngrad", "qsgd", "dithering", "drive"}) {
     EXPECT_EQ(MakeCodecOrDie(spec)->combine(), Combine::kSum);
     EXPECT_FALSE(MakeCodecOrDie(spec)->wants_residual());
     EXPECT_TRUE(MakeCodecOrDie(std::string(spec) + ":error_feedback=on")->wants_residual());
@@ -195,7 +199,8 @@ TEST(Quantizers, MeansOfTenThousandDrawsAreTheGradients) {
 
 TEST(Quantizers, NumbersDependOnSeedKeyRoundWorkerAndPartition) {
   const std::vector<float> gradient = RandomFloats(1000, 3);
-  for (const std::string spec : {"terngrad", "qsgd", "dithering", "dithering:partition=natural"}) {
+  for (const std::string spec :
+       {"terngrad", "qsgd", "dithering", "dithering:partition=natural", "drive"}) {
     const auto codec = MakeCodecOrDie(spec);
     const auto payload = Encode(*codec, gradient).payload;
     EXPECT_EQ(Encode(*codec, gradient).payload, payload) << "the same numbers again";
@@ -214,7 +219,8 @@ TEST(Quantizers, NumbersDependOnSeedKeyRoundWorkerAndPartition) {
 
 TEST(Quantizers, ZerosStayZerosAndSoDoDenormalsOfATinyNorm) {
   for (const char* spec : kSpecs) {
-    if (spec == std::string_view("signsgd")) continue;
+    if (spec == std::string_view("signsgd") || std::string_view(spec).starts_with("drive"))
+      continue;
     for (const std::vector<float>& x :
          {std::vector<float>(5000), std::vector<float>(5000, -1e-40f)}) {
       std::vector<float> residual(x.size());
@@ -261,6 +267,35 @@ TEST(Quantizers, TernGradClipsAtSoManyDeviations) {
   EXPECT_EQ(largest("terngrad:clip=0"), 75);
 }
 
+// A block of one value, padded with zeros, is where signs after a rotation lose nothing.
+TEST(Quantizers, DriveKeepsSingleElementsAndTheirZeros) {
+  const auto codec = MakeCodecOrDie("drive");
+  for (const size_t n : {1, 16, 4096, 5000}) {
+    std::vector<float> x(n), residual(n);
+    x[n - 1] = -2;
+    const Encoded encoded = Encode(*codec, x, residual);
+    for (size_t i = 0; i < n; ++i) {
+      EXPECT_EQ(encoded.decoded[i], x[i] * 0.75f) << i;
+      EXPECT_EQ(residual[i], 0) << i;
+    }
+    EXPECT_EQ(encoded.stats.error_norm2, 0);
+  }
+}
+
+TEST(Quantizers, DriveKeepsTheInnerProductOfEachBlock) {
+  for (const size_t n : {7, 3000, 4096}) {
+    const std::vector<float> x = RandomFloats(n, n);
+    const Encoded encoded = Encode(*MakeCodecOrDie("drive"), x);
+    double product = 0, squares = 0;
+    for (size_t i = 0; i < n; ++i) {
+      product += static_cast<double>(x[i] * 0.75f) * static_cast<double>(encoded.decoded[i]);
+      squares += std::pow(static_cast<double>(x[i] * 0.75f), 2);
+    }
+    EXPECT_NEAR(product, squares, 1e-5 * squares);
+    EXPECT_NEAR(encoded.stats.input_norm2, squares, 1e-5 * squares);
+  }
+}
+
 TEST(Quantizers, BadGradientsAreRefusedAndLeaveTheResidual) {
   for (const char* spec : kSpecs) {
     const auto codec = MakeCodecOrDie(spec);
@@ -292,6 +327,7 @@ TEST(Quantizers, OptionsOutOfRangeAreRefused) {
                {"dithering:partition=cubic", "partition"},
                {"dithering:normalise=max", "did you mean 'normalize'"},
                {"terngrad:clip=-1", "clip"},
+               {"drive:scale=l1", "scale"},
                {"signsgd:scaling=l1", "option"}};
   for (const auto& c : cases) {
     const auto spec = ParseCodecSpec(c.spec);
