@@ -14,6 +14,7 @@ from cli import python_package  # noqa: E402
 from cli import python_wheel  # noqa: E402
 from cli import setup  # noqa: E402
 from cli import test_run  # noqa: E402
+from plan import plan_command  # noqa: E402
 from slimps_launch import command  # noqa: E402
 
 USAGE = """usage: slimps COMMAND [ARGUMENT ...]
@@ -35,6 +36,8 @@ USAGE = """usage: slimps COMMAND [ARGUMENT ...]
   install-python   build the wheel and install it: install-python [--python PATH] [--target DIR]
   bench    measure codecs and jobs, beside what memory, ZeroMQ and others allow:
            bench %(kinds)s
+  plan     predict whether compression pays for a model on a link, against bf16
+           (plan --calibrate: with the figures of your machines)
   trace    what --trace FILE of launch or demo recorded: a table, or a picture with --svg
 
 slimps COMMAND --help says more; slimps --version names this one.""" % {
@@ -111,6 +114,7 @@ def main(arguments):
         "lint": lint.run,
         "wheel": python_wheel.main,
         "install-python": python_package.install,
+        "plan": plan_command.main,
     }
     commands.update((name, program(name)) for name in ("scheduler", "server", "worker"))
     commands.update((name, installed(name)) for name in ("launch", "run", "agent", "trace"))

@@ -50,9 +50,10 @@ absl::Status PushItemMaker::AddGradient(const GradientPart& part, const Codec& c
   const SteadyTime start = options_.clock->Now();
   SLIMPS_ASSIGN_OR_RETURN(MadePayload made, payloads_.Make(part, codec, compressor));
   const SteadyTime end = options_.clock->Now();
-  TraceLog::Global().AddOfThread(
-      TraceStage::kEncode,
-      {prepared->item.key_name, static_cast<uint32_t>(part.partition), part.round}, start, end);
+  TraceLog::Global().AddOfThread(TraceStage::kEncode,
+                                 {prepared->item.key_name, static_cast<uint32_t>(part.partition),
+                                  part.round, part.tensor->partitions[part.partition].elements},
+                                 start, end);
   prepared->encode = end - start;
   prepared->stats = made.stats;
   prepared->compressed = !IsPrecision(made.format);

@@ -62,6 +62,7 @@ struct TraceLog::Buffer {
   struct Entry {
     SteadyTime began, ended;
     uint64_t round;
+    uint64_t elements;
     uint32_t key;
     uint32_t partition;
     TraceStage stage;
@@ -154,6 +155,7 @@ void TraceLog::Record(TraceStage stage, const TraceSubject& subject, SteadyTime 
   buffer.entries.push_back({.began = began,
                             .ended = std::max(began, ended),
                             .round = subject.round,
+                            .elements = subject.elements,
                             .key = known->second,
                             .partition = subject.partition,
                             .stage = stage,
@@ -170,6 +172,7 @@ std::vector<TraceEvent> TraceLog::Events() const {
                         .key = buffer->keys[entry.key],
                         .partition = entry.partition,
                         .round = entry.round,
+                        .elements = entry.elements,
                         .thread = buffer->number,
                         .of_thread = entry.row == Row::kOfThread,
                         .began = entry.began,

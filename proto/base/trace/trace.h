@@ -48,6 +48,7 @@ struct TraceSubject {
   std::string_view key;  // the typed name; it is copied when recorded
   uint32_t partition = 0;
   uint64_t round = 0;
+  uint64_t elements = 0;  // of the partition; 0: the event does not say
 };
 
 struct TraceEvent {
@@ -55,6 +56,7 @@ struct TraceEvent {
   std::string key;
   uint32_t partition = 0;
   uint64_t round = 0;
+  uint64_t elements = 0;
   uint32_t thread = 0;    // threads are numbered as they first record
   bool of_thread = true;  // false for spans of Add, which belong to no thread
   SteadyTime began, ended;

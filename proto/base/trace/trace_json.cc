@@ -127,7 +127,9 @@ void WriteTraceJson(const TraceRecording& recording, std::ostream* out) {
          << Microseconds(absl::ToInt64Nanoseconds(event.began - first)) << R"(,"dur":)"
          << Microseconds(absl::ToInt64Nanoseconds(event.ended - event.began)) << R"(,"pid":)" << pid
          << R"(,"tid":)" << tids.find(rows[i])->second << R"(,"args":{"key":)" << quoted(event.key)
-         << R"(,"partition":)" << event.partition << R"(,"round":)" << event.round << "}}";
+         << R"(,"partition":)" << event.partition << R"(,"round":)" << event.round;
+    if (event.elements > 0) *out << R"(,"elements":)" << event.elements;
+    *out << "}}";
   }
   *out << "\n]}\n";
 }

@@ -87,6 +87,14 @@ TEST_F(TraceJson, AnEventIsACompleteEventInMicroseconds) {
   EXPECT_EQ(std::to_string(kFirstNs + 250'000), file["otherData"]["base_unix_ns"]);
 }
 
+TEST_F(TraceJson, AnEventSaysItsElementsIfItKnowsThem) {
+  Log().Add(TraceStage::kEncode, {"s:w", 2, 7, 262144}, At(0), At(1));
+  const std::vector<Json> events = OfPhase(Written(), "X");
+  ASSERT_EQ(1u, events.size());
+  EXPECT_EQ((Json{{"key", "s:w"}, {"partition", 2}, {"round", 7}, {"elements", 262144}}),
+            events[0]["args"]);
+}
+
 TEST_F(TraceJson, TheFileSaysWhichProcessItIsOf) {
   Log().SetProcessName("worker 3 \"the\\last\"");
   const Json file = Written();

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calibrations: how one is made of reports, which files are refused, and with what advice."""
+
+import copy
+import json
+import os
+import tempfile
+import unittest
+
+import small_reports
+from plan import calibrate, calibration
+from slimps_launch import out_files
+
+
+class FileTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = os.path.join(folder.name, "ours.json")
+        self.content = small_reports.content()
+
+    def refused(self, content):
+        out_files.save_json(self.path, content)
+        with self.assertRaises(calibration.Refused) as refused:
+            calibration.load(self.path)
+        said = str(refused.exception)
+        self.assertTrue(said.startswith(self.path + ": "), said)
+        self.assertTrue(
+            said.endswith("measure again: slimps plan --calibrate --calibration " + self.path), said
+        )
+        return said
+
+    def test_what_was_saved_is_loaded(self):
+        out_files.save_json(self.path, self.content)
+        self.assertEqual(self.content, calibration.load(self.path))
+
+    def test_a_changed_number_is_damage(self):
+        content = copy.deepcopy(self.content)
+        content["codecs"][0]["encode_us"] += 1
+        self.assertIn("damaged: its checksum disagrees", self.refused(content))
+
+    def test_a_missing_field_is_named(self):
+        content = copy.deepcopy(self.content)
+        del content["memory"]["copy_ns_per_byte"]
+        self.assertIn(
+            "damaged: memory.copy_ns_per_byte: expected a number above 0, got nothing",
+            self.refused(content),
+        )
+
+    def test_other_files_are_no_calibrations(self):
+        for content, said in (
+            ({}, "not a calibration"),
+            ([1], "not a calibration"),
+            ({"slimps_calibration": 2}, "version 2 of the file, expected 1"),
+        ):
+            self.assertIn(said, self.refused(content))
+        with open(self.path, "w", encoding="utf-8") as out:
+            out.write(json.dumps(self.content)[:-20])
+        with self.assertRaisesRegex(calibration.Refused, "not JSON"):
+            calibration.load(self.path)
+        with self.assertRaisesRegex(calibration.Refused, "cannot read it: No such file"):
+            calibration.load(self.path + ".gone")
+
+    def test_the_baseline_must_have_been_measured(self):
+        content = {name: self.content[name] for name in self.content if name != "sha256"}
+        content["codecs"] = [row for row in content["codecs"] if row["codec"] != "bf16"]
+        self.assertIn("codec bf16 was not measured", self.refused(calibration.sealed(content)))
+
+    def test_another_machine_is_refused_by_both_names(self):
+        calibration.check_machine(self.content, dict(small_reports.MACHINE), self.path)
+        other = dict(small_reports.MACHINE, cores=9)
+        with self.assertRaises(calibration.Refused) as refused:
+            calibration.check_machine(self.content, other, self.path)
+        said = str(refused.exception)
+        self.assertIn("a calibration of A CPU, 4 cores, 16 GiB, and this is A CPU, 9 cores", said)
+        self.assertIn("--calibrate", said)
+        self.assertIn("--other_machine", said)
+
+    def test_this_machine_is_told_by_what_it_has(self):
+        machine = calibration.this_machine()
+        self.assertEqual({"cpu", "cores", "memory_gib"}, set(machine))
+        self.assertEqual(os.cpu_count(), machine["cores"])
+
+
+class MadeTest(unittest.TestCase):
+    def test_times_are_by_codec_and_size(self):
+        costs = calibration.costs_of(small_reports.content())
+        # 4000 bytes at 2 GB/s; half way between two sizes the mean of both.
+        self.assertAlmostEqual(0.002, costs.encode_ms("1bit", 1000))
+        self.assertAlmostEqual(0.011, costs.encode_ms("1bit", 5500))
+        self.assertAlmostEqual(0.2, costs.encode_ms("1bit", 100000), places=6)
+        self.assertEqual(0.0, costs.encode_ms("none", 1000))
+        self.assertEqual(4000.0, costs.payload_bytes("none", 1000))
+        self.assertEqual(125.0, costs.payload_bytes("1bit", 1000))
+
+    def test_variants_of_the_measurement_are_no_codecs(self):
+        names = {row["codec"] for row in small_reports.content()["codecs"]}
+        self.assertEqual({"none", "bf16", "1bit"}, names)
+
+    def test_network_costs_are_the_slowest_workers(self):
+        content = small_reports.content()
+        self.assertAlmostEqual(8e3 * 16e6 / 38.0, content["link"]["bits_per_second"])
+        self.assertEqual(2.0, content["link"]["round_trip_ms"])
+        # 100 more keys take 4 ms more of the CPU, and have two messages each.
+        self.assertAlmostEqual(20.0, content["messages"]["message_us"])
+        # 20 ms for 16 MB each way, less 20 messages and the copies.
+        self.assertAlmostEqual(19.6 / 16 / 2 - 0.1, content["messages"]["wire_ns_per_byte"])
+
+    def test_reports_are_found_among_other_lines(self):
+        lines = ["worker0| hello\n"] + [
+            "worker%d| %s%s\n" % (rank, calibrate.MARK, json.dumps({"rank": rank}))
+            for rank in (1, 0)
+        ]
+        self.assertEqual([{"rank": 0}, {"rank": 1}], calibrate.reports_of(lines))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole iterations, with times that can be worked out by hand."""
+
+import dataclasses
+import unittest
+
+import small_jobs
+from plan.simulator import simulate
+from plan.terms import System, partitions_of
+
+RAW = System("fp32")
+MEBI = 1 << 18  # elements of one partition of 1 MiB, which takes 1.048576 ms
+WIRE = 1.048576
+
+
+def iteration(model, system=RAW, costs=small_jobs.FREE, **cluster):
+    return simulate(model, system, small_jobs.cluster(**cluster), costs).iteration_ms
+
+
+class WaitingTest(unittest.TestCase):
+    def test_one_partition_goes_and_comes_back_after_the_backward_pass(self):
+        self.assertAlmostEqual(3 + 2 * WIRE, iteration(small_jobs.model(MEBI)), 2)
+
+    def test_a_link_that_costs_nothing_leaves_compute(self):
+        model = small_jobs.model(MEBI, MEBI)
+        self.assertAlmostEqual(6.0, iteration(model, bits_per_second=None))
+
+    def test_a_round_trip_delays_push_and_answer_by_half_each(self):
+        self.assertAlmostEqual(
+            3 + 2 * WIRE + 5, iteration(small_jobs.model(MEBI), round_trip_ms=5.0), 2
+        )
+
+    def test_a_long_backward_pass_hides_the_back_layers(self):
+        # The last layer's gradient goes and comes back while the first layer's is computed.
+        model = small_jobs.model(MEBI, MEBI, backward=4.0)
+        self.assertAlmostEqual(10 + 2 * WIRE, iteration(model), 2)
+
+    def test_two_partitions_use_both_directions_at_once(self):
+        # Push, push and its answer at once, answer.
+        self.assertAlmostEqual(3 + 3 * WIRE, iteration(small_jobs.model(2 * MEBI)), 2)
+
+    def test_the_forward_pass_goes_on_layer_by_layer(self):
+        # The last layer's push is first on the link, then the front layers' by priority. The
+        # answers of layers 1 and 2 come while layer 0 computes.
+        model = small_jobs.model(MEBI, MEBI, MEBI, MEBI, forward=4.0, backward=0.0)
+        self.assertAlmostEqual(3 * WIRE + 16, iteration(model), 1)
+        unordered = System("fp32", prioritise=False)
+        self.assertAlmostEqual(5 * WIRE + 16, iteration(model, unordered), 1)
+
+    def test_a_payload_is_what_the_codec_makes(self):
+        model = small_jobs.model(MEBI)
+        both = System("1bit", push="1bit", pull="1bit")
+        self.assertAlmostEqual(3 + 2 * WIRE / 32, iteration(model, both), 2)
+        pushes = System("1bit", push="1bit")
+        self.assertAlmostEqual(3 + WIRE + WIRE / 32, iteration(model, pushes), 2)
+
+    def test_below_its_threshold_a_tensor_stays_raw(self):
+        model = small_jobs.model(MEBI)
+        above = System("1bit", push="1bit", pull="1bit", threshold=4 * MEBI + 1)
+        self.assertAlmostEqual(3 + WIRE + WIRE / 32, iteration(model, above), 2)
+
+    def test_work_of_every_stage_counts_once(self):
+        ns = 1e6 / MEBI  # 1 ms for the partition
+        costs = dataclasses.replace(
+            small_jobs.FREE,
+            codecs={
+                **small_jobs.FREE.codecs,
+                "1bit": small_jobs.codec(encode_ns=ns, decode_ns=ns, payload=0.125),
+            },
+            copy_ns=ns / 4,
+            step_ns=ns,
+        )
+        both = System("1bit", push="1bit", pull="1bit")
+        # Copy; encode; sum; step; encode the change; add the change.
+        took = iteration(small_jobs.model(MEBI), both, costs, bits_per_second=None)
+        self.assertAlmostEqual(3 + 6, took)
+
+    def test_a_message_costs_both_ends(self):
+        costs = dataclasses.replace(small_jobs.FREE, message_ms=0.25)
+        took = iteration(small_jobs.model(MEBI), RAW, costs, bits_per_second=None)
+        self.assertAlmostEqual(3 + 4 * 0.25, took)
+
+
+class ManyTest(unittest.TestCase):
+    def test_two_workers_of_one_server_share_its_link(self):
+        # Two pushes come over it; then two answers leave. The worker that is answered first is one
+        # message ahead, so that its next push comes while the other's answer leaves.
+        took = iteration(small_jobs.model(MEBI), workers=2)
+        self.assertAlmostEqual(3 + 3 * WIRE, took, 2)
+
+    def test_what_stays_on_a_node_crosses_no_link(self):
+        took = iteration(small_jobs.model(MEBI), together=True)
+        self.assertAlmostEqual(3.0, took)
+
+    def test_two_servers_halve_what_each_link_carries(self):
+        model = small_jobs.model(8 * MEBI)
+        one = simulate(model, RAW, small_jobs.cluster(workers=2), small_jobs.FREE)
+        two = simulate(model, RAW, small_jobs.cluster(workers=2, servers=2), small_jobs.FREE)
+        self.assertAlmostEqual(2 * 8 * MEBI * 4, one.wire_bytes, -4)
+        self.assertAlmostEqual(8 * MEBI * 4, two.wire_bytes, -4)
+        self.assertLess(two.iteration_ms, one.iteration_ms)
+
+    def test_one_machine_for_all_nodes_is_slower_than_a_machine_each(self):
+        costs = dataclasses.replace(small_jobs.FREE, copy_ns=4.0)
+        model = small_jobs.model(4 * MEBI)
+        apart = iteration(model, RAW, costs, workers=4, cores=1)
+        together = iteration(model, RAW, costs, workers=4, cores=1, one_machine=True)
+        self.assertGreater(together, 1.5 * apart)
+
+
+class BackupTest(unittest.TestCase):
+    def test_communication_hides_behind_the_next_iteration(self):
+        model = small_jobs.model(MEBI, backward=20.0)
+        self.assertAlmostEqual(21.0, iteration(model, System("fp32+backup", backup=True)), 6)
+
+    def test_a_slow_link_sets_the_pace(self):
+        # Push and answer of one partition follow each other; one round of lag.
+        model = small_jobs.model(16 * MEBI, forward=0.1, backward=0.1)
+        took = iteration(model, System("fp32+backup", backup=True))
+        self.assertAlmostEqual(16 * WIRE, took, 0)
+        self.assertLess(took, iteration(model))
+
+    def test_small_pushes_of_two_rounds_may_share_a_message(self):
+        # Encoding is so slow that the first tensors' next round queues behind this one. A round
+        # that was counted as another would leave the job waiting, which simulate refuses.
+        slow = small_jobs.codec(encode_ns=50.0, payload=0.125)
+        costs = dataclasses.replace(
+            small_jobs.FREE,
+            codecs={**small_jobs.FREE.codecs, "1bit": slow},
+            message_ms=0.2,
+            copy_ns=0.5,
+        )
+        model = small_jobs.model(*[2000] * 40, forward=0.0, backward=0.0)
+        system = System("1bit", push="1bit", backup=True)
+        took = iteration(model, system, costs, workers=2, servers=2)
+        self.assertGreater(took, 40 * 2000 * 50e-6)
+
+    def test_the_local_step_counts(self):
+        costs = dataclasses.replace(small_jobs.FREE, local_ns=1e6 / MEBI)
+        system = System("fp32+backup", backup=True)
+        took = iteration(small_jobs.model(MEBI), system, costs, bits_per_second=None)
+        self.assertAlmostEqual(4.0, took)
+
+
+class PiecesTest(unittest.TestCase):
+    def test_partitions_go_to_the_server_with_the_fewest_bytes(self):
+        model = small_jobs.model(100, 2 * MEBI + 5, 300)
+        places = [
+            [(part.elements, part.server) for part in parts] for parts in partitions_of(model, 2)
+        ]
+        # By size: MEBI, MEBI, 300, 100, 5; equal servers in the order of their ranks.
+        self.assertEqual([[(100, 1)], [(MEBI, 0), (MEBI, 1), (5, 1)], [(300, 0)]], places)
+
+    def test_small_tensors_travel_together_unless_told_not_to(self):
+        # While the large tensor is encoded, the small ones queue up behind it.
+        slow = small_jobs.codec(encode_ns=1e6 / MEBI, payload=0.125)
+        costs = dataclasses.replace(
+            small_jobs.FREE, codecs={**small_jobs.FREE.codecs, "1bit": slow}, message_ms=0.1
+        )
+        model = small_jobs.model(*[64] * 50, 4 * MEBI, forward=0.0, backward=0.0)
+        both = System("1bit", push="1bit")
+        alone = dataclasses.replace(both, coalesce=False)
+        unshaped = {"bits_per_second": None}
+        self.assertLess(
+            iteration(model, both, costs, **unshaped) + 3.0,
+            iteration(model, alone, costs, **unshaped),
+        )
+
+    def test_a_codec_without_costs_is_refused(self):
+        with self.assertRaises(KeyError):
+            iteration(small_jobs.model(MEBI), System("x", push="unknown"))
+
+
+if __name__ == "__main__":
+    unittest.main()

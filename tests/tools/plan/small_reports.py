@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What two workers of a calibration might print, with round numbers."""
+
+from plan import calibrate
+
+MACHINE = {"cpu": "A CPU", "cores": 4, "memory_gib": 16}
+
+
+def row(codec, op, elements, gbps, payload_bytes):
+    return {
+        "codec": codec,
+        "op": op,
+        "elements": elements,
+        "gbps": gbps,
+        "reference_gbps": 2.0,
+        "payload_bytes": payload_bytes,
+    }
+
+
+def codec_report(speed=1.0):
+    results = []
+    for elements in (1000, 10000):
+        for codec, part in (("none", 1.0), ("bf16", 0.5), ("1bit", 1 / 32), ("1bit+check", 1 / 32)):
+            size = int(4 * elements * part)
+            ops = ("decode_add", "aggregate") + (("encode_ef",) if codec != "none" else ())
+            for op in ops:
+                gbps = 1.0 if op == "aggregate" else 4.0 if op == "decode_add" else 2.0
+                results.append(row(codec, op, elements, gbps * speed, size))
+    return {
+        "codecs": {name: {"spec": name} for name in ("none", "bf16", "1bit", "1bit+check")},
+        "results": results,
+    }
+
+
+def network(factor):
+    return {
+        "one": {"ms": 1.0 * factor, "cpu_ms": 0.04, "bytes": 64.0, "keys": 1},
+        "few": {"ms": 20.0 * factor, "cpu_ms": 20.0, "bytes": 16e6, "keys": 10},
+        "many": {"ms": 25.0 * factor, "cpu_ms": 24.0, "bytes": 16e6, "keys": 110},
+    }
+
+
+def reports():
+    return [
+        {
+            "rank": 0,
+            "machine": MACHINE,
+            "codecs": codec_report(),
+            "copy_ns_per_byte": 0.1,
+            "network": network(1),
+        },
+        {
+            "rank": 1,
+            "machine": MACHINE,
+            "codecs": codec_report(1.5),
+            "copy_ns_per_byte": 0.05,
+            "network": network(2),
+        },
+    ]
+
+
+def content():
+    return calibrate.content_of(reports())

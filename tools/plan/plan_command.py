@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""slimps plan: does compression pay here, and how much, against bf16?"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import Any, Mapping, Optional, Sequence
+
+from bench import common
+from bench.cluster import cluster_bench, net
+from cli import setup
+from plan import answer, calibrate, calibration, check, models, plan_options, systems, validation
+from plan import what_if
+from plan.terms import Cluster, Model
+from slimps_launch import out_files
+
+REFERENCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "reference.json")
+
+
+def progress(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def read_calibration(options: argparse.Namespace) -> calibration.Content:
+    """Returns the calibration of the flags, or the reference. SetupError: it is refused."""
+    try:
+        if options.calibration is None:
+            return calibration.load(REFERENCE)
+        content = calibration.load(options.calibration)
+        if not options.other_machine:
+            calibration.check_machine(content, calibration.this_machine(), options.calibration)
+        return content
+    except calibration.Refused as error:
+        raise setup.SetupError("--calibration: %s" % error) from error
+
+
+def read_model(options: argparse.Namespace) -> Model:
+    """Returns the model with its compute time. SetupError: there is none."""
+    if models.is_trace(options.model):
+        model = models.of_trace(options.model)
+        return model if options.compute_ms is None else model.scaled(options.compute_ms)
+    programs = common.find_programs(models.PROGRAM, options.programs)
+    model = models.find(options.model, programs["describe_model"])
+    return model.scaled(options.compute_ms or published_ms(model))
+
+
+def published_ms(model: Model) -> float:
+    """Returns the compute time by the model's published ratio, at 1 Gbit/s, as the bench has it."""
+    assert model.ratio is not None
+    return 8e3 * model.gradient_bytes() / 1e9 / model.ratio
+
+
+def cluster_of(options: argparse.Namespace, content: calibration.Content) -> Cluster:
+    link = content["link"]
+    if options.link == plan_options.MEASURED:
+        bits: Optional[float] = link["bits_per_second"]
+        delay, efficiency = link["round_trip_ms"], 1.0  # of the bits that were measured
+    else:
+        bits = None if options.rate is None else net.bits_per_second(options.rate)
+        delay, efficiency = options.round_trip_ms, Cluster.efficiency
+    return Cluster(
+        workers=options.workers,
+        servers=options.servers,
+        together=options.placement == "together",
+        bits_per_second=bits,
+        round_trip_ms=delay,
+        efficiency=efficiency,
+        cores=options.cores or content["machines"][0]["cores"],
+    )
+
+
+def about(options: argparse.Namespace, content: calibration.Content) -> dict[str, Any]:
+    """Returns what --json says of the calibration."""
+    return {
+        "file": options.calibration,
+        "machines": content["machines"],
+        "sha256": content["sha256"],
+    }
+
+
+def calibrate_now(options: argparse.Namespace) -> int:
+    programs = common.find_programs(calibrate.PROGRAM, options.programs)
+    command = calibrate.launch_command(
+        options.on, options.workers, options.servers, programs["bench_codec"], options.quick
+    )
+    content = calibrate.content_of(calibrate.run(command, options.workers))
+    out_files.save_json(options.calibration, content)
+    link = content["link"]
+    print(
+        "calibration in %s: %s; %d codecs, link %.3g Gbit/s, round trip %.2f ms"
+        % (
+            options.calibration,
+            "; ".join(calibration.machine_name(machine) for machine in content["machines"]),
+            len({row["codec"] for row in content["codecs"]}),
+            link["bits_per_second"] / 1e9,
+            link["round_trip_ms"],
+        )
+    )
+    return 0
+
+
+def measured_of(
+    options: argparse.Namespace, content: calibration.Content, model: Model, plan: systems.Plan
+) -> Mapping[str, float]:
+    """Runs the plan's own systems in the bench."""
+    programs = common.find_programs(cluster_bench.PROGRAMS, options.programs)
+    bench_options = check.bench_options(options.workers, options.placement, options.rate)
+    measured = {}
+    with check.bench(bench_options, programs, check.specs_of(content)) as measure:
+        for each in plan.systems:
+            if not each.ours:
+                continue
+            took = measure(each.system, model.name, model.compute_ms())
+            progress("%s: %.1f ms, predicted %.1f" % (each.system, took, each.predicted_ms))
+            measured[each.system] = took
+    return measured
+
+
+def plan_now(options: argparse.Namespace) -> int:
+    content = read_calibration(options)
+    model = read_model(options)
+    cluster = cluster_of(options, content)
+    if options.check:
+        if model.ratio is None:
+            raise setup.SetupError("--check: bench cluster has no model of a trace")
+        cluster = check.bench_cluster_of(cluster, len(os.sched_getaffinity(0)))
+    case = answer.Case(model, cluster, calibration.costs_of(content))
+    plan = systems.make_plan(model, cluster, case.costs)
+    print(answer.first_line(plan), flush=True)
+    gbit = answer.breaking_gbit(case, plan.best)
+    compute = answer.breaking_compute(case, plan.best)
+    for line in answer.changes(case, plan, options.batch, gbit, compute) + answer.beside(plan):
+        print("  " + line)
+    if options.calibration is None:
+        machine = calibration.machine_name(content["machines"][0])
+        print("  calibration: none; codecs as on %s. --calibrate measures yours" % machine)
+    sys.stdout.flush()
+    measured: Mapping[str, float] = {}
+    if options.check:
+        measured = measured_of(options, content, model, plan)
+    print("\n".join(answer.table(plan, measured)), flush=True)
+    if options.what_if:
+        show_sweep(options, case, plan)
+    if options.json:
+        bandwidth = answer.bandwidth_for(case, plan.baseline)
+        said = answer.report(plan, measured, bandwidth, about(options, content))
+        out_files.save_json(options.json, said)
+    return 0
+
+
+def show_sweep(options: argparse.Namespace, case: answer.Case, plan: systems.Plan) -> None:
+    sweep = what_if.make(options.what_if, case, plan, options.batch)
+    print("\n".join([""] + what_if.table(sweep)), flush=True)
+    if options.svg:
+        bits = case.cluster.bits_per_second
+        now = {
+            "bandwidth": None if bits is None else bits / 1e9,
+            "batch": options.batch,
+            "compute": case.model.compute_ms(),
+        }.get(options.what_if)
+        title = "%s: %d workers, %s" % (case.model.name, case.cluster.workers, options.link)
+        out_files.save_text(options.svg, what_if.picture(sweep, title, now))
+
+
+def main(arguments: Sequence[str]) -> int:
+    options = plan_options.parse(arguments)
+    with common.ending_on_signals():
+        if options.calibrate:
+            return calibrate_now(options)
+        if options.validate:
+            return validation.main(options, read_calibration(options))
+        return plan_now(options)

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One server of a simulated job: counts pushes, applies complete rounds, answers pulls. Pure."""
+
+from __future__ import annotations
+
+import functools
+from typing import Protocol, Sequence
+
+from plan.engine import Thread
+from plan.node import SMALL_BYTES, Batches, Node, Peer, Process, send_priority
+from plan.terms import Cluster, Costs, Model, Partition, System
+
+
+class Asker(Peer, Protocol):
+    """A worker as its servers see it."""
+
+    def answered(self, partition: Partition, version: int) -> None:
+        """Takes the weights of a version."""
+
+
+class ServerModel(Process):
+    def __init__(
+        self, rank: int, node: Node, cluster: Cluster, system: System, costs: Costs, model: Model
+    ) -> None:
+        super().__init__(node, cluster, costs)
+        self.rank = rank
+        self.system = system
+        self.model = model
+        self._workers: Sequence[Asker] = []
+        self._shard = Thread(node.cores)
+        self._counts: dict[tuple[Partition, int], int] = {}
+        self._versions: dict[Partition, int] = {}
+        self._waiting: dict[Partition, list[tuple[int, int]]] = {}
+        self._replies: Batches[tuple[Partition, int]] = Batches(system.coalesce)
+
+    def connect(self, workers: Sequence[Asker]) -> None:
+        self._workers = workers
+
+    def pushed(self, items: Sequence[tuple[Partition, int]]) -> None:
+        """Counts the pushes of one message: partitions and their rounds."""
+        for partition, round_ in items:
+            key = (partition, round_)
+            self._counts[key] = self._counts.get(key, 0) + 1
+            if self._counts[key] == len(self._workers):
+                del self._counts[key]
+                self._complete(partition, round_)
+
+    def _complete(self, partition: Partition, round_: int) -> None:
+        tensor = self.model.tensors[partition.tensor]
+        push, pull = self.system.push_codec(tensor), self.system.pull_codec(tensor)
+        work = len(self._workers) * self.costs.decode_ms(push, partition.elements)
+        work += partition.elements * self.costs.step_ns * 1e-6
+        work += self.costs.encode_ms(pull, partition.elements)
+        own = -partition.tensor if self.system.prioritise else 0
+        priority = send_priority(round_, own)
+        self._shard.submit(
+            priority, work, functools.partial(self._applied, partition, round_, priority)
+        )
+
+    def _applied(self, partition: Partition, round_: int, priority: int) -> None:
+        self._versions[partition] = round_
+        for worker, version in self._waiting.pop(partition, []):
+            if version > round_:
+                self._waiting.setdefault(partition, []).append((worker, version))
+            else:
+                self._answer(worker, partition, round_, priority)
+        # Answers of small rounds wait for each other.
+        if len(self._shard) == 0 or 4 * partition.elements > SMALL_BYTES:
+            self._flush()
+
+    def requested(self, worker: int, partition: Partition, version: int) -> None:
+        if self._versions.get(partition, 0) < version:
+            self._waiting.setdefault(partition, []).append((worker, version))
+            return
+        own = -partition.tensor if self.system.prioritise else 0
+        self._answer(worker, partition, version, send_priority(version, own))
+        self._flush()
+
+    def _answer(self, worker: int, partition: Partition, version: int, priority: int) -> None:
+        codec = self.system.pull_codec(self.model.tensors[partition.tensor])
+        size = self.costs.payload_bytes(codec, partition.elements)
+        for batch in self._replies.add(worker, (partition, version), size, priority):
+            self._send(batch.to, batch.priority, batch.message_bytes(), batch.items)
+
+    def _flush(self) -> None:
+        for batch in self._replies.take_all():
+            self._send(batch.to, batch.priority, batch.message_bytes(), batch.items)
+
+    def _send(
+        self, worker: int, priority: int, size: float, items: Sequence[tuple[Partition, int]]
+    ) -> None:
+        to = self._workers[worker]
+
+        def arrived() -> None:
+            for partition, version in items:
+                to.answered(partition, version)
+
+        self.send(to, priority, size, arrived)

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The systems of a plan, and what each is predicted to take. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Iterable, Optional, Sequence
+
+from plan import ring
+from plan.simulator import simulate
+from plan.terms import PARTITION_ELEMENTS, RAW, Cluster, Costs, Model, System
+
+BASELINE = "bf16"
+BACKUP = "+backup"
+# They leave nothing out, so they are not what "compression" means in the answer.
+PRECISIONS = ("fp32", "fp16", "bf16")
+PUSHES_ONLY = ("signsgd", "dgc")  # worker/combination.cc refuses them for pulls
+EVEN = 1.02  # a smaller difference than this factor is none
+DDP_BF16 = "ddp_bf16"
+DDP_POWERSGD = "ddp_powersgd"
+
+
+@dataclasses.dataclass(frozen=True)
+class Prediction:
+    """One system. `ours` False: it stands beside, and cannot be chosen here.
+
+    bound_ms: the largest of compute, the link's bytes at its rate, the work on all cores.
+    """
+
+    system: str
+    predicted_ms: float
+    bound_ms: float
+    ours: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """All predictions of one set-up."""
+
+    systems: tuple[Prediction, ...]
+    best: str  # the fastest that compresses; if several are, the one that sends most
+    baseline: str  # bf16 with the backup model where `best` has it, else without
+
+    def of(self, name: str) -> Prediction:
+        return next(each for each in self.systems if each.system == name)
+
+    def gain(self) -> float:
+        return self.of(self.baseline).predicted_ms / self.of(self.best).predicted_ms
+
+    def pays(self) -> bool:
+        return self.gain() > EVEN
+
+
+def codec_of(name: str) -> str:
+    codec = name[: -len(BACKUP)] if name.endswith(BACKUP) else name
+    return RAW if codec == "fp32" else codec
+
+
+def find(name: str) -> System:
+    """Returns the system: its codec both ways for every tensor, coalescing, priorities.
+
+    Pulls are bf16 where the codec cannot carry weights.
+    """
+    codec = codec_of(name)
+    pull = BASELINE if codec.partition(":")[0] in PUSHES_ONLY else codec
+    return System(name=name, push=codec, pull=pull, backup=name.endswith(BACKUP))
+
+
+def names_of(codecs: Iterable[str]) -> list[str]:
+    """Returns the names of all systems, for the codecs of a calibration."""
+    chosen = ["fp32", BASELINE] + sorted(
+        codec for codec in codecs if codec not in (RAW, BASELINE, "fp32")
+    )
+    return [name + end for name in chosen for end in ("", BACKUP)]
+
+
+def baseline_of(name: str) -> str:
+    return BASELINE + (BACKUP if name.endswith(BACKUP) else "")
+
+
+def compresses(name: str) -> bool:
+    return name.removesuffix(BACKUP) not in PRECISIONS
+
+
+def predict(name: str, model: Model, cluster: Cluster, costs: Costs) -> Prediction:
+    """Simulates one system. KeyError: `costs` has no such codec."""
+    result = simulate(model, find(name), cluster, costs)
+    rate = cluster.bytes_per_ms()
+    wire = 0.0 if rate is None else result.wire_bytes / rate
+    nodes = max(cluster.workers, cluster.servers) * (1 if cluster.together else 2)
+    cores = cluster.cores * (1 if cluster.one_machine else nodes)
+    bound = max(model.compute_ms(), wire, result.cpu_ms / cores)
+    return Prediction(name, result.iteration_ms, bound)
+
+
+def beside(model: Model, cluster: Cluster) -> list[Prediction]:
+    """Returns DDP's times. Without shapes there is no ddp_powersgd."""
+    half = model.gradient_bytes() / 2
+    wire = dataclasses.replace(cluster, round_trip_ms=0.0)
+    rows = [
+        Prediction(
+            DDP_BF16,
+            ring.ddp_ms(model, cluster, 2.0),
+            max(model.compute_ms(), ring.ring_ms(wire, half)),
+            ours=False,
+        )
+    ]
+    took = ring.powersgd_ms(model, cluster)
+    if took is not None:
+        # What it computes beyond the model counts as its own, so the bound is the model's.
+        rows.append(Prediction(DDP_POWERSGD, took, model.compute_ms(), ours=False))
+    return rows
+
+
+def make_plan(
+    model: Model, cluster: Cluster, costs: Costs, names: Optional[Iterable[str]] = None
+) -> Plan:
+    """Predicts all systems, or `names` and the baselines that they need.
+
+    ValueError: none of the systems compresses.
+    """
+    wanted = list(names or names_of(costs.codecs))
+    wanted += sorted({baseline_of(name) for name in wanted} - set(wanted))
+    rows = [predict(name, model, cluster, costs) for name in wanted]
+    compressing = [row for row in rows if compresses(row.system)]
+    if not compressing:
+        raise ValueError("none of the systems compresses: %s" % ", ".join(wanted))
+    best = best_of(compressing, costs).system
+    return Plan(tuple(rows + beside(model, cluster)), best, baseline_of(best))
+
+
+def best_of(rows: Sequence[Prediction], costs: Costs) -> Prediction:
+    """Returns, of the rows that are as fast as the fastest, the one that sends most.
+
+    What makes no difference to the time should not cost accuracy. REQUIRES: rows is not empty.
+    """
+    limit = EVEN * min(row.predicted_ms for row in rows)
+    return max(
+        (row for row in rows if row.predicted_ms <= limit),
+        key=lambda row: (
+            costs.payload_bytes(codec_of(row.system), PARTITION_ELEMENTS),
+            -row.predicted_ms,
+        ),
+    )

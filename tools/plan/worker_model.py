@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One worker of a simulated job: its accelerator, its threads, what has arrived. Pure."""
+
+from __future__ import annotations
+
+import functools
+from typing import Sequence
+
+from plan import server_model
+from plan.engine import Thread
+from plan.node import Batches, Node, Process, send_priority
+from plan.terms import RAW, Cluster, Costs, Model, Partition, System
+
+
+class WorkerModel(Process):
+    """Runs `total` iterations.
+
+    ends[i] is when iteration i's backward pass ended, rounds[i] when all its weights had arrived.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        node: Node,
+        cluster: Cluster,
+        system: System,
+        costs: Costs,
+        model: Model,
+        partitions: Sequence[Sequence[Partition]],
+        total: int,
+    ) -> None:
+        super().__init__(node, cluster, costs)
+        self.rank = rank
+        self.system = system
+        self.model = model
+        self.partitions = partitions
+        self.total = total
+        self.ends: list[float] = []
+        self.rounds = [0.0] * total
+        self.servers: Sequence[server_model.ServerModel] = []
+        self._caller = Thread(node.cores)
+        self._push = Thread(node.cores)
+        self._pull = Thread(node.cores)
+        self._updater = Thread(node.cores)
+        self._batches: Batches[tuple[Partition, int]] = Batches(system.coalesce)
+        count = len(model.tensors)
+        self._missing = [0] * count  # partitions of the newest pull
+        self._pushed = [0] * count  # newest iteration
+        self._arrived = [0] * count  # newest version
+        self._ready = [0] * count  # the newest iteration for which the forward pass has weights
+        self._iteration = 1
+        self._layer = 0
+        self._waits = False  # the accelerator, for the weights of _layer
+
+    def connect(self, servers: Sequence[server_model.ServerModel]) -> None:
+        self.servers = servers
+
+    def start(self) -> None:
+        self._ready = [1] * len(self._ready)
+        self._forward()
+
+    # ---- the accelerator -------------------------------------------------------------------------
+
+    def _forward(self) -> None:
+        """Goes on with the forward pass as far as weights have arrived."""
+        if self._layer == len(self.model.layers):
+            self._backward(len(self.model.layers) - 1)
+            return
+        layer = self.model.layers[self._layer]
+        tensors = range(layer.first, layer.first + layer.tensors)
+        self._waits = any(self._ready[tensor] < self._iteration for tensor in tensors)
+        if self._waits:
+            return
+        self._layer += 1
+        self.engine.after(layer.forward, self._forward)
+
+    def _backward(self, index: int) -> None:
+        if index < 0:
+            self._end_iteration()
+            return
+        layer = self.model.layers[index]
+
+        def computed() -> None:
+            for tensor in reversed(range(layer.first, layer.first + layer.tensors)):
+                self._copy(tensor, self._iteration)
+            self._backward(index - 1)
+
+        self.engine.after(layer.backward, computed)
+
+    def _end_iteration(self) -> None:
+        self.ends.append(self.engine.now)
+        if self._iteration == self.total:
+            return
+        self._iteration += 1
+        self._layer = 0
+        self._forward()
+
+    # ---- pushes ----------------------------------------------------------------------------------
+
+    def _priority(self, tensor: int) -> int:
+        return -tensor if self.system.prioritise else 0
+
+    def _copy(self, tensor: int, round_: int) -> None:
+        work = self.costs.copy_ms(4.0 * self.model.tensors[tensor].elements)
+        self._caller.submit(0, work, functools.partial(self._submit, tensor, round_))
+
+    def _submit(self, tensor: int, round_: int) -> None:
+        codec = self.system.push_codec(self.model.tensors[tensor])
+        priority = send_priority(round_, self._priority(tensor))
+        for partition in self.partitions[tensor]:
+            self._push.submit(
+                priority,
+                self.costs.encode_ms(codec, partition.elements),
+                functools.partial(self._encoded, partition, codec, round_, priority),
+            )
+        self._pushed[tensor] = round_
+        if self.system.backup:
+            self._step_if_due(tensor)
+        else:
+            self._request(tensor, round_)
+
+    def _encoded(self, partition: Partition, codec: str, round_: int, priority: int) -> None:
+        size = self.costs.payload_bytes(codec, partition.elements)
+        leaving = self._batches.add(partition.server, (partition, round_), size, priority)
+        if len(self._push) == 0:
+            leaving += self._batches.take_all()
+        for batch in leaving:
+            server = self.servers[batch.to]
+            self.send(
+                server,
+                batch.priority,
+                batch.message_bytes(),
+                functools.partial(server.pushed, batch.items),
+            )
+
+    # ---- pulls -----------------------------------------------------------------------------------
+
+    def _request(self, tensor: int, version: int) -> None:
+        """Asks for the weights. A request is small and goes before all, so only the way counts."""
+        self._missing[tensor] = len(self.partitions[tensor])
+        for partition in self.partitions[tensor]:
+            server = self.servers[partition.server]
+            delay = 0.0 if server.node is self.node else self.cluster.round_trip_ms / 2
+            self.engine.after(
+                delay, functools.partial(server.requested, self.rank, partition, version)
+            )
+
+    def answered(self, partition: Partition, version: int) -> None:
+        """Takes the weights of a partition from the I/O thread."""
+        codec = self.system.pull_codec(self.model.tensors[partition.tensor])
+        work = (
+            self.costs.copy_ms(4.0 * partition.elements)
+            if codec == RAW
+            else self.costs.decode_ms(codec, partition.elements)
+        )
+        self._pull.submit(0, work, functools.partial(self._merged, partition.tensor, version))
+
+    def _merged(self, tensor: int, version: int) -> None:
+        self._missing[tensor] -= 1
+        if self._missing[tensor] > 0:
+            return
+        self._arrived[tensor] = version
+        self.rounds[version - 1] = self.engine.now
+        if self.system.backup:
+            self._step_if_due(tensor)
+        else:
+            self._make_ready(tensor, version + 1)
+
+    def _make_ready(self, tensor: int, iteration: int) -> None:
+        self._ready[tensor] = iteration
+        if self._waits:
+            self._waits = False
+            self._forward()
+
+    # ---- the backup model ------------------------------------------------------------------------
+
+    def _step_if_due(self, tensor: int) -> None:
+        """As tools/bench/cluster/backup_loop.cc: one round of lag, front layers first."""
+        round_ = self._pushed[tensor]
+        if round_ != self._arrived[tensor] + 1:
+            return
+        work = self.model.tensors[tensor].elements * self.costs.local_ns * 1e-6
+
+        def stepped() -> None:
+            self._request(tensor, round_)
+            self._make_ready(tensor, round_ + 1)
+
+        self._updater.submit(-tensor, work, stepped)
