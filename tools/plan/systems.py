@@ -14,7 +14,9 @@ BASELINE = "bf16"
 BACKUP = "+backup"
 # They leave nothing out, so they are not what "compression" means in the answer.
 PRECISIONS = ("fp32", "fp16", "bf16")
-PUSHES_ONLY = ("signsgd", "dgc")  # worker/combination.cc refuses them for pulls
+# worker/combination.cc refuses the first two for pulls. The others are random and may be further
+# from a change than zero is; the servers then send whole weights (server/round/change_encoder.h).
+PUSHES_ONLY = ("signsgd", "dgc", "qsgd", "terngrad", "dithering")
 EVEN = 1.02  # a smaller difference than this factor is none
 DDP_BF16 = "ddp_bf16"
 DDP_POWERSGD = "ddp_powersgd"

@@ -50,7 +50,7 @@ class SystemsTest(unittest.TestCase):
         self.assertEqual("bf16+backup", systems.baseline_of("1bit+backup"))
 
     def test_codecs_that_cannot_carry_weights_are_pulled_as_the_baseline_is(self):
-        for name in ("signsgd", "dgc+backup"):
+        for name in ("signsgd", "dgc+backup", "dithering:partition=natural"):
             self.assertEqual("bf16", systems.find(name).pull)
 
     def test_of_equally_fast_codecs_the_one_that_sends_most_is_best(self):
