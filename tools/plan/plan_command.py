@@ -127,7 +127,10 @@ def plan_now(options: argparse.Namespace) -> int:
             raise setup.SetupError("--check: bench cluster has no model of a trace")
         cluster = check.bench_cluster_of(cluster, len(os.sched_getaffinity(0)))
     case = answer.Case(model, cluster, calibration.costs_of(content))
-    plan = systems.make_plan(model, cluster, case.costs)
+    try:
+        plan = systems.make_plan(model, cluster, case.costs, options.systems)
+    except ValueError as error:
+        raise setup.SetupError("--systems: %s" % error) from error
     print(answer.first_line(plan), flush=True)
     gbit = answer.breaking_gbit(case, plan.best)
     compute = answer.breaking_compute(case, plan.best)

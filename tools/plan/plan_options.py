@@ -7,7 +7,7 @@ import argparse
 from typing import Optional, Sequence
 
 from bench.cluster import net
-from bench.common import Parser, number
+from bench.common import Parser, name_list, number
 from slimps_launch import out_files
 
 SWEEPS = ("bandwidth", "batch", "compute", "ratio")
@@ -88,6 +88,12 @@ def make_parser() -> Parser:
         help="where --calibrate runs, as slimps launch --on",
     )
     parser.add_argument("--quick", action="store_true", help="--calibrate only none, bf16 and 1bit")
+    parser.add_argument(
+        "--systems",
+        type=name_list,
+        metavar="LIST",
+        help="only these, such as 1bit,1bit+backup; bf16 comes along (all that were calibrated)",
+    )
     parser.add_argument(
         "--what_if",
         choices=SWEEPS,

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 from typing import Iterable, Optional, Sequence
 
 from plan import ring
@@ -117,12 +118,21 @@ def beside(model: Model, cluster: Cluster) -> list[Prediction]:
 def make_plan(
     model: Model, cluster: Cluster, costs: Costs, names: Optional[Iterable[str]] = None
 ) -> Plan:
-    """Predicts all systems, or `names` and the baselines that they need.
+    """Predicts all systems, or `names` and the baselines that they and DDP need.
 
-    ValueError: none of the systems compresses.
+    ValueError: there is no such system, or none of them compresses.
     """
-    wanted = list(names or names_of(costs.codecs))
-    wanted += sorted({baseline_of(name) for name in wanted} - set(wanted))
+    known = names_of(costs.codecs)
+    wanted = list(names or known)
+    for name in wanted:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            raise ValueError(
+                "unknown system '%s'%s; the calibration has %s"
+                % (name, ": did you mean '%s'?" % near[0] if near else "", ", ".join(known))
+            )
+    needed = {BASELINE} | {baseline_of(name) for name in wanted}
+    wanted += sorted(needed - set(wanted))
     rows = [predict(name, model, cluster, costs) for name in wanted]
     compressing = [row for row in rows if compresses(row.system)]
     if not compressing:

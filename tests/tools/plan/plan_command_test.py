@@ -93,6 +93,12 @@ class PlanTest(CommandCase):
         bounds = [row["bound_ms"] for row in out_files.load_json(self.path("plan.json"))["systems"]]
         self.assertAlmostEqual(32e3 * elements / 1e9 / 4, min(bounds))
 
+    def test_only_the_wanted_systems_and_their_baseline_are_planned(self):
+        path = self.path("plan.json")
+        self.plan("--systems", "1bit+backup", "--json", path)
+        names = [row["system"] for row in out_files.load_json(path)["systems"]]
+        self.assertEqual(["1bit+backup", "bf16", "bf16+backup", "ddp_bf16", "ddp_powersgd"], names)
+
     def test_the_measured_link_is_the_calibrations(self):
         content = small_reports.content()
         options = plan_options.parse(["--link", "measured", "--calibration", self.ours])
@@ -186,6 +192,14 @@ class RefusedTest(CommandCase):
                 "a calibration of A CPU, .* and this is Another CPU, .*--other_machine",
             )
             self.plan("--other_machine")
+
+    def test_unknown_systems_are_refused_with_the_nearest(self):
+        self.assertIn(
+            "--systems: unknown system '1bit+backpu': did you mean '1bit+backup'?; the calibration "
+            "has fp32, fp32+backup, bf16",
+            self.failed("--systems", "1bit+backpu"),
+        )
+        self.assertIn("none of the systems compresses: fp32", self.failed("--systems", "fp32"))
 
     def test_a_trace_cannot_be_checked_in_the_bench(self):
         trace = self.path("job.json")
