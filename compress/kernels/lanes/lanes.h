@@ -73,6 +73,8 @@
 //                              16 values of 0 .. 255
 //   ButterflyF<k>(f)           lane j becomes f[j] + f[j + k] where bit k of j is clear, else f[j -
 //                              k] - f[j]; k is 1, 2, 4 or 8
+//   kPassGroups                how many groups of lanes a kernel that keeps many should keep: 4 or
+//                              16
 //   FoldSum(f)                 the sum of all lanes
 //   FoldMax(f)                 the largest lane; none may be NaN
 //

@@ -309,19 +309,22 @@ inline F32x16 LookupF(const float* table, I32x16 index) {
   return {Lookup8(table, index.a), Lookup8(table, index.b)};
 }
 
-// Butterflies within one vector. The blend's bits are the lanes that take the difference.
+// Negates the lanes that take the difference, and adds the others' partners. A product by 1 or -1 is
+// exact, so the sum is rounded once, as everywhere.
 template <int kDistance>
 inline __m256 Butterfly8(__m256 x) {
+  const auto sign = [](int lane) { return (lane & kDistance) == 0 ? 1.0f : -1.0f; };
+  const __m256 signs =
+      _mm256_setr_ps(sign(0), sign(1), sign(2), sign(3), sign(4), sign(5), sign(6), sign(7));
+  __m256 other;
   if constexpr (kDistance == 1) {
-    const __m256 other = _mm256_permute_ps(x, 0xb1);
-    return _mm256_blend_ps(_mm256_add_ps(x, other), _mm256_sub_ps(other, x), 0xaa);
+    other = _mm256_permute_ps(x, 0xb1);
   } else if constexpr (kDistance == 2) {
-    const __m256 other = _mm256_permute_ps(x, 0x4e);
-    return _mm256_blend_ps(_mm256_add_ps(x, other), _mm256_sub_ps(other, x), 0xcc);
+    other = _mm256_permute_ps(x, 0x4e);
   } else {
-    const __m256 other = _mm256_permute2f128_ps(x, x, 1);
-    return _mm256_blend_ps(_mm256_add_ps(x, other), _mm256_sub_ps(other, x), 0xf0);
+    other = _mm256_permute2f128_ps(x, x, 1);
   }
+  return _mm256_fmadd_ps(x, signs, other);
 }
 template <int kDistance>
 inline F32x16 ButterflyF(F32x16 x) {
@@ -331,6 +334,9 @@ inline F32x16 ButterflyF(F32x16 x) {
     return {Butterfly8<kDistance>(x.a), Butterfly8<kDistance>(x.b)};
   }
 }
+
+// How many groups of lanes a pass over a block keeps in registers.
+constexpr size_t kPassGroups = 4;
 
 inline float FoldMax(F32x16 x) {
   const __m256 eight = _mm256_max_ps(x.a, x.b);

@@ -261,25 +261,29 @@ inline void StoreNibblesI8(I8x32 x, uint8_t* p) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtepi16_epi8(pairs));
 }
 
+// Negates the lanes that take the difference, and adds the others' partners. A product by 1 or -1 is
+// exact, so the sum is rounded once, as everywhere.
 template <int kDistance>
 inline F32x16 ButterflyF(F32x16 x) {
+  const auto sign = [](int lane) { return (lane & kDistance) == 0 ? 1.0f : -1.0f; };
+  const __m512 signs =
+      _mm512_setr_ps(sign(0), sign(1), sign(2), sign(3), sign(4), sign(5), sign(6), sign(7),
+                     sign(8), sign(9), sign(10), sign(11), sign(12), sign(13), sign(14), sign(15));
   __m512 other;
-  __mmask16 upper;
   if constexpr (kDistance == 1) {
     other = _mm512_permute_ps(x.v, 0xb1);
-    upper = 0xaaaa;
   } else if constexpr (kDistance == 2) {
     other = _mm512_permute_ps(x.v, 0x4e);
-    upper = 0xcccc;
   } else if constexpr (kDistance == 4) {
     other = _mm512_shuffle_f32x4(x.v, x.v, 0xb1);
-    upper = 0xf0f0;
   } else {
     other = _mm512_shuffle_f32x4(x.v, x.v, 0x4e);
-    upper = 0xff00;
   }
-  return {_mm512_mask_sub_ps(_mm512_add_ps(x.v, other), upper, other, x.v)};
+  return {_mm512_fmadd_ps(x.v, signs, other)};
 }
+
+// How many groups of lanes a pass over a block keeps in registers.
+constexpr size_t kPassGroups = 16;
 
 inline float FoldMax(F32x16 x) {
   const __m256 low = _mm512_castps512_ps256(x.v), high = _mm512_extractf32x8_ps(x.v, 1);

@@ -370,6 +370,8 @@ inline F32x16 ButterflyF(F32x16 x) {
     return (j & kDistance) == 0 ? x.v[j] + other : other - x.v[j];
   });
 }
+constexpr size_t kPassGroups = 4;
+
 inline float FoldMax(F32x16 x) {
   float most = x.v[0];
   for (size_t j = 1; j < kLanes; ++j) most = x.v[j] > most ? x.v[j] : most;

@@ -47,22 +47,48 @@ inline __attribute__((always_inline)) F32x16 HadamardLanes(F32x16 x) {
   return ButterflyF<8>(ButterflyF<4>(ButterflyF<2>(ButterflyF<1>(x))));
 }
 
+// The stages of distance 1 and 2 among four groups of lanes.
+inline __attribute__((always_inline)) void FourGroups(F32x16& a, F32x16& b, F32x16& c, F32x16& d) {
+  const F32x16 ab = AddF(a, b), a_b = SubF(a, b), cd = AddF(c, d), c_d = SubF(c, d);
+  a = AddF(ab, cd);
+  b = AddF(a_b, c_d);
+  c = SubF(ab, cd);
+  d = SubF(a_b, c_d);
+}
+
 // The stages of distance `step` and twice `step`.
 inline void HadamardPair(size_t m, size_t step, float* x) {
   for (size_t base = 0; base < m; base += 4 * step) {
     for (float* p = x + base; p != x + base + step; p += kLanes) {
-      const F32x16 a = LoadF(p, AllLanes()), b = LoadF(p + step, AllLanes());
-      const F32x16 c = LoadF(p + 2 * step, AllLanes()), d = LoadF(p + 3 * step, AllLanes());
-      const F32x16 ab = AddF(a, b), a_b = SubF(a, b), cd = AddF(c, d), c_d = SubF(c, d);
-      StoreF(AddF(ab, cd), p, AllLanes());
-      StoreF(AddF(a_b, c_d), p + step, AllLanes());
-      StoreF(SubF(ab, cd), p + 2 * step, AllLanes());
-      StoreF(SubF(a_b, c_d), p + 3 * step, AllLanes());
+      F32x16 a = LoadF(p, AllLanes()), b = LoadF(p + step, AllLanes());
+      F32x16 c = LoadF(p + 2 * step, AllLanes()), d = LoadF(p + 3 * step, AllLanes());
+      FourGroups(a, b, c, d);
+      StoreF(a, p, AllLanes());
+      StoreF(b, p + step, AllLanes());
+      StoreF(c, p + 2 * step, AllLanes());
+      StoreF(d, p + 3 * step, AllLanes());
     }
   }
 }
 
-// The stages of distance 16 and more, two in each pass over the block.
+// The stages of distance `step`, 2, 4 and 8 times `step`.
+inline void HadamardFour(size_t m, size_t step, float* x) {
+  for (size_t base = 0; base < m; base += 16 * step) {
+    for (float* p = x + base; p != x + base + step; p += kLanes) {
+      F32x16 v[16];
+#pragma GCC unroll 16
+      for (size_t i = 0; i < 16; ++i) v[i] = LoadF(p + i * step, AllLanes());
+#pragma GCC unroll 4
+      for (size_t i = 0; i < 16; i += 4) FourGroups(v[i], v[i + 1], v[i + 2], v[i + 3]);
+#pragma GCC unroll 4
+      for (size_t i = 0; i < 4; ++i) FourGroups(v[i], v[i + 4], v[i + 8], v[i + 12]);
+#pragma GCC unroll 16
+      for (size_t i = 0; i < 16; ++i) StoreF(v[i], p + i * step, AllLanes());
+    }
+  }
+}
+
+// The stages of distance 16 and more, several in each pass over the block.
 inline void HadamardGroups(size_t m, float* x) {
   size_t step = kLanes;
   if (__builtin_ctzll(m / kLanes) % 2 == 1) {  // an odd number of stages
@@ -72,6 +98,9 @@ inline void HadamardGroups(size_t m, float* x) {
       StoreF(SubF(a, b), p + step, AllLanes());
     }
     step *= 2;
+  }
+  if constexpr (kPassGroups == 16) {
+    for (; 16 * step <= m; step *= 16) HadamardFour(m, step, x);
   }
   for (; step < m; step *= 4) HadamardPair(m, step, x);
 }
