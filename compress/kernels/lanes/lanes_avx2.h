@@ -309,7 +309,7 @@ inline F32x16 LookupF(const float* table, I32x16 index) {
   return {Lookup8(table, index.a), Lookup8(table, index.b)};
 }
 
-// Negates the lanes that take the difference, and adds the others' partners. A product by 1 or -1 is
+// Negates the lanes that take the difference, and adds each lane's partner. A product by 1 or -1 is
 // exact, so the sum is rounded once, as everywhere.
 template <int kDistance>
 inline __m256 Butterfly8(__m256 x) {

@@ -261,7 +261,7 @@ inline void StoreNibblesI8(I8x32 x, uint8_t* p) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtepi16_epi8(pairs));
 }
 
-// Negates the lanes that take the difference, and adds the others' partners. A product by 1 or -1 is
+// Negates the lanes that take the difference, and adds each lane's partner. A product by 1 or -1 is
 // exact, so the sum is rounded once, as everywhere.
 template <int kDistance>
 inline F32x16 ButterflyF(F32x16 x) {
