@@ -201,7 +201,7 @@ absl::Status CheckKeyInfo(const wire::KeyInfo& info, const Limits& limits) {
 }
 
 // Checks an InitItem, PushItem or PullReplyItem. The decoders check the payloads of LEVELS, SPARSE,
-// ROWS and ROTATED (compress/format).
+// LOW_RANK, ROWS and ROTATED (compress/format).
 template <typename Item>
 absl::Status CheckPayloadItem(const Item& item, const Limits& limits) {
   SLIMPS_RETURN_IF_ERROR(CheckId(item.id(), item.elements(), limits));
@@ -223,12 +223,13 @@ absl::Status CheckPayloadItem(const Item& item, const Limits& limits) {
       break;
     case wire::LEVELS:
     case wire::SPARSE:
+    case wire::LOW_RANK:
     case wire::ROWS:
     case wire::ROTATED:
       return absl::OkStatus();
     default:
-      return ItemError(item.id(), absl::StrCat("format ", wire::Format_Name(item.format()),
-                                               " is reserved and not in use"));
+      return ItemError(item.id(),
+                       absl::StrCat("format ", static_cast<int>(item.format()), " is unknown"));
   }
   if (item.payload_bytes() == expected) return absl::OkStatus();
   return ItemError(

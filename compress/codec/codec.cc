@@ -61,6 +61,9 @@ absl::Status Codec::CheckArguments(const EncodeInput& input, size_t payload_byte
     return refuse(absl::StrCat("a momentum of ", elements, " elements"),
                   absl::StrCat(input.momentum.size()));
   }
+  if (const size_t in_grid = input.context.grid.elements; in_grid != 0 && in_grid != elements) {
+    return refuse(absl::StrCat("a grid of ", elements, " elements"), absl::StrCat(in_grid));
+  }
   if (!std::isfinite(input.grad_scale)) {
     return refuse("a finite grad_scale", absl::StrCat(input.grad_scale));
   }

@@ -29,6 +29,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "compress/format/format.h"
+#include "compress/format/row_grid.h"
 #include "compress/kernels/momentum.h"
 #include "proto/base/key.h"
 
@@ -80,6 +81,10 @@ struct EncodeContext {
   uint64_t round = 0;  // from 1; 0 if unknown
   uint32_t worker = 0;
   LayerKind layer = LayerKind::kOther;
+
+  // How the tensor's rows lie in the partition, for codecs that see a matrix. No elements: the
+  // shape is unknown, and nothing is a matrix.
+  RowGrid grid = {};
 };
 
 struct EncodeInput {

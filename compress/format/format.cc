@@ -8,6 +8,7 @@
 #include "compress/format/bins.h"
 #include "compress/format/decode.h"
 #include "compress/format/levels.h"
+#include "compress/format/low_rank.h"
 #include "compress/format/rotated.h"
 #include "compress/format/rows.h"
 #include "compress/format/sparse.h"
@@ -47,6 +48,8 @@ std::string_view FormatName(PayloadFormat format) {
       return "levels";
     case PayloadFormat::kSparse:
       return "sparse";
+    case PayloadFormat::kLowRank:
+      return "low rank";
     case PayloadFormat::kRows:
       return "rows";
     case PayloadFormat::kRotated:
@@ -71,6 +74,8 @@ absl::Status ValidatePayload(PayloadFormat format, std::span<const std::byte> pa
       return ValidateLevels(payload, elements);
     case PayloadFormat::kSparse:
       return IsBins(payload) ? ValidateBins(payload, elements) : ValidateSparse(payload, elements);
+    case PayloadFormat::kLowRank:
+      return ValidateLowRank(payload, elements);
     case PayloadFormat::kRows:
       return ValidateRows(payload, elements);
     case PayloadFormat::kRotated:
@@ -78,7 +83,7 @@ absl::Status ValidatePayload(PayloadFormat format, std::span<const std::byte> pa
   }
   return absl::InvalidArgumentError(
       absl::StrCat("payload format: expected absent (0), raw fp32 (1), raw fp16 (2), raw bf16 (3), "
-                   "levels (4), sparse (5), rows (7) or rotated (8), got ",
+                   "levels (4), sparse (5), low rank (6), rows (7) or rotated (8), got ",
                    static_cast<int>(format)));
 }
 
@@ -98,6 +103,8 @@ void DecodeAddWith(const Kernels& kernels, PayloadFormat format, std::span<const
     case PayloadFormat::kSparse:
       return IsBins(payload) ? DecodeAddBins(kernels, payload, elements, first, dst)
                              : DecodeAddSparse(kernels, payload, elements, first, dst);
+    case PayloadFormat::kLowRank:
+      return DecodeAddLowRank(kernels, payload, first, dst);
     case PayloadFormat::kRows:
       return DecodeAddRows(kernels, payload, first, dst);
     case PayloadFormat::kRotated:
@@ -124,6 +131,8 @@ void DecodeWith(const Kernels& kernels, PayloadFormat format, std::span<const st
     case PayloadFormat::kSparse:
       return IsBins(payload) ? DecodeBins(kernels, payload, elements, first, dst)
                              : DecodeSparse(kernels, payload, elements, first, dst);
+    case PayloadFormat::kLowRank:
+      return DecodeLowRank(kernels, payload, first, dst);
     case PayloadFormat::kRows:
       return DecodeRows(payload, first, dst);
     case PayloadFormat::kRotated:

@@ -28,6 +28,7 @@ enum class PayloadFormat : uint8_t {
   kRawBf16 = 3,
   kLevels = 4,   // levels.h
   kSparse = 5,   // sparse.h and bins.h: the first byte tells which
+  kLowRank = 6,  // low_rank.h
   kRows = 7,     // rows.h
   kRotated = 8,  // rotated.h
 };

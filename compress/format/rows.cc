@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compress/format/rows.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -10,8 +11,6 @@
 
 namespace slimps {
 namespace {
-
-constexpr uint64_t kLongestRow = uint64_t{1} << 32;
 
 // Finds the parts of a payload. REQUIRES: the payload has a header.
 class Reader final {

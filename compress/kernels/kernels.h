@@ -17,6 +17,7 @@
 #include <string_view>
 
 #include "compress/kernels/bins.h"
+#include "compress/kernels/factors.h"
 #include "compress/kernels/levels.h"
 #include "compress/kernels/momentum.h"
 #include "compress/kernels/quantize.h"
@@ -38,6 +39,7 @@ struct Kernels {
   SelectKernels select;      // which elements a sparse codec sends
   SparseKernels sparse;      // indices and values
   BinKernels bins;           // AdaComp and its baselines
+  FactorKernels factors;     // products of thin matrices
   MomentumKernels momentum;  // momentum correction and related methods
   RotateKernels rotate;      // the randomised Hadamard transform
   SumKernels sum;            // many payloads at once

@@ -32,7 +32,8 @@ EncodeContext MasterWeights::ChangeContext() const {
           .partition = spec_.index,
           .round = versions_.version() + 1,
           .worker = kAnyWorker,  // no worker's own random stream
-          .layer = spec_.layer};
+          .layer = spec_.layer,
+          .grid = spec_.grid()};
 }
 
 MasterWeights::Next MasterWeights::BeginNext(std::shared_ptr<const ChangeCodec> codec) {

@@ -19,6 +19,8 @@ absl::StatusOr<PayloadFormat> FormatFromWire(wire::Format format) {
       return PayloadFormat::kLevels;
     case wire::SPARSE:
       return PayloadFormat::kSparse;
+    case wire::LOW_RANK:
+      return PayloadFormat::kLowRank;
     case wire::ROWS:
       return PayloadFormat::kRows;
     case wire::ROTATED:

@@ -6,9 +6,15 @@
 #include "absl/strings/str_cat.h"
 #include "proto/base/status_copy.h"
 #include "proto/base/status_macros.h"
+#include "worker/tensor/row_sparse.h"
 
 namespace slimps {
 namespace {
+
+RowGrid GridOf(const GradientPart& part) {
+  const PartitionPlan& plan = part.tensor->partitions[part.partition];
+  return RowGrid::At(plan.offset, plan.elements, RowElements(*part.tensor));
+}
 
 std::span<float> ValuesOf(const GradientPart& part) { return part.grad_buf->floats(); }
 
@@ -45,7 +51,8 @@ absl::StatusOr<MadePayload> PayloadMaker::MakeAny(const GradientPart& part, cons
                                 .partition = static_cast<uint32_t>(part.partition),
                                 .round = part.round,
                                 .worker = options_.worker,
-                                .layer = static_cast<LayerKind>(part.tensor->info.layer())}};
+                                .layer = static_cast<LayerKind>(part.tensor->info.layer()),
+                                .grid = GridOf(part)}};
   const auto step_momentum = [&]() -> absl::Status {
     SLIMPS_RETURN_IF_ERROR(AdvanceMomentum(compressor, input, values));
     input.grad_scale = 1;

@@ -6,6 +6,7 @@
 
 #include "compress/kernels/kernels.h"
 #include "compress/kernels/loops/bins_loops.h"
+#include "compress/kernels/loops/factors_loops.h"
 #include "compress/kernels/loops/levels_loops.h"
 #include "compress/kernels/loops/momentum_loops.h"
 #include "compress/kernels/loops/quantize_loops.h"
@@ -28,6 +29,7 @@ constexpr Kernels MakeKernelSet(std::string_view name, bool (*runs_here)()) {
           .select = kSelectKernels,
           .sparse = kSparseKernels,
           .bins = kBinKernels,
+          .factors = kFactorKernels,
           .momentum = kMomentumKernels,
           .rotate = kRotateKernels,
           .sum = kSumKernels,
