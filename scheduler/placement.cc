@@ -29,6 +29,11 @@ bool SameTensor(const wire::KeyInfo& a, const wire::KeyInfo& b) {
          std::equal(a.shape().begin(), a.shape().end(), b.shape().begin(), b.shape().end());
 }
 
+// Returns how many elements a partition of the key has.
+uint64_t CutOf(const wire::KeyInfo& info, const wire::DeclareKeys& declared) {
+  return info.partition_elements() > 0 ? info.partition_elements() : declared.partition_elements();
+}
+
 // REQUIRES: `info` passed CheckKey.
 PartitionGrid GridOf(const wire::KeyInfo& info, uint64_t partition_elements) {
   constexpr uint64_t kNoLimit = std::numeric_limits<uint64_t>::max();
@@ -103,10 +108,10 @@ absl::Status PlacementTable::CheckDeclaration(uint32_t worker, const wire::Decla
                                                      twin->second->name(), " and ", info.name(),
                                                      " with one id ", absl::Hex(info.key())));
     }
-    SLIMPS_RETURN_IF_ERROR(CheckKey(worker, info, declared.partition_elements()));
+    SLIMPS_RETURN_IF_ERROR(CheckKey(worker, info, CutOf(info, declared)));
     if (keys_.contains(info.key())) continue;
     ++fresh;
-    *partitions += GridOf(info, declared.partition_elements()).partitions();
+    *partitions += GridOf(info, CutOf(info, declared)).partitions();
   }
   if (fresh > options_.max_keys - std::min(keys_.size(), options_.max_keys)) {
     return absl::ResourceExhaustedError(
@@ -142,7 +147,7 @@ absl::StatusOr<std::vector<PlacementTable::Answer>> PlacementTable::Declare(
   for (const wire::KeyInfo& info : declared.keys()) {
     KeyEntry& entry = keys_[info.key()];
     waiting.keys.push_back(&entry);
-    if (AddTo(&entry, worker, info, declared.partition_elements())) WakeWaiting(&entry, &ready);
+    if (AddTo(&entry, worker, info, CutOf(info, declared))) WakeWaiting(&entry, &ready);
     failed |= HasFailed(entry);
     if (!IsSettled(entry)) ++waiting.missing;
   }

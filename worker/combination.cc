@@ -36,6 +36,11 @@ absl::Status CheckCodec(const Combination& combination) {
                   "expected dist_sync; its servers take the majority of a round's votes, and here "
                   "each push stands alone");
   }
+  if (codec.phases() != nullptr && !HasRounds(combination.mode)) {
+    return Refuse(absl::StrCat(name, " with ", StoreModeName(combination.mode)),
+                  "expected dist_sync; its exchange combines what the workers send in one round, "
+                  "phase by phase, and here each push stands alone");
+  }
   if (codec.refuses_server_momentum() && combination.optimizer.has_value() &&
       HasMomentum(*combination.optimizer)) {
     return Refuse(absl::StrCat(name, " with momentum at the servers"),
@@ -59,6 +64,12 @@ absl::Status CheckPullCodec(const Combination& combination) {
     return Refuse(name,
                   "expected a codec without momentum of its own; the change of the weights comes "
                   "after the optimizer, and would be carried on into weights that nobody computed");
+  }
+  if (codec.phases() != nullptr) {
+    return Refuse(
+        name,
+        "expected a codec without phases; the workers exchange factors of their gradients, "
+        "and no worker has a part in the change of the weights");
   }
   if (codec.combine() == Combine::kMajority) {
     return Refuse(name,

@@ -306,7 +306,8 @@ class KVStore {
   // InvalidArgument: unknown codec or option, or a codec that does not go with the store's mode or
   // its optimizer (combination.h).
   // FailedPrecondition: a push was made; or keys were initialised, and the servers would have to
-  // join their gradients in another way (signsgd's majority).
+  // join their gradients in another way (signsgd's majority) or hold keys of the codec's own
+  // (powersgd's factors).
   [[nodiscard]] absl::Status SetGradientCompression(std::string_view codec_spec) {
     return ChangeCompression(codec_spec, CompressedKeys::kByThreshold);
   }
@@ -336,7 +337,9 @@ class KVStore {
   [[nodiscard]] virtual absl::StatusOr<std::vector<double>> AllReduceSumFor(
       std::string_view purpose, const std::vector<double>& values) = 0;
 
-  // Waits until everything pushed so far is acknowledged. Returns the first error.
+  // Waits until everything pushed so far is acknowledged. Returns the first error. A codec whose
+  // exchange has phases (powersgd) sends its payloads once every worker has pushed the round, so
+  // this waits for the other workers' pushes of these rounds too.
   [[nodiscard]] virtual absl::Status Wait() = 0;
 
   // Waits as Wait, then leaves: later rounds are complete without this worker. Pulls still work.

@@ -37,6 +37,7 @@ namespace slimps {
 
 class EncodeRun;        // compress/codec/encode_run.h
 class EncodeWorkspace;  // compress/codec/encode_run.h
+class PhasedCodec;      // compress/codec/phases.h
 struct Kernels;         // compress/kernels/kernels.h
 
 // A codec's name and options. Thread-compatible.
@@ -71,6 +72,9 @@ enum class LayerKind : uint8_t {
 enum class Combine : uint8_t {
   kSum = 0,
   kMajority = 1,  // the sign of the sum, 0 for a tie
+  // For auxiliary keys only (InitItem.auxiliary in proto/slimps.proto).
+  kMaximum = 2,        // for each element the largest of zero and what workers sent
+  kOrthogonalise = 3,  // the sum, whose rows are then made orthonormal
 };
 
 // Identifies a push. Random numbers and schedules depend on this and on the codec's options alone,
@@ -151,6 +155,13 @@ class Codec {
   bool wants_momentum() const { return Momentum(/*grad_scale=*/1).has_value(); }
 
   virtual Combine combine() const { return Combine::kSum; }
+
+  // Returns the codec's phases, which live as long as the codec. nullptr: its exchange has none but
+  // the push of payloads.
+  virtual const PhasedCodec* phases() const { return nullptr; }
+
+  // True if tensors of this shape can be encoded. Others travel as they would without the codec.
+  virtual bool Takes(std::span<const int64_t> /*shape*/) const { return true; }
 
   // True if a server's optimizer must not apply momentum, because the codec already does.
   bool refuses_server_momentum() const { return wants_momentum(); }

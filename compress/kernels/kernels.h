@@ -19,6 +19,7 @@
 #include "compress/kernels/bins.h"
 #include "compress/kernels/factors.h"
 #include "compress/kernels/levels.h"
+#include "compress/kernels/lowrank.h"
 #include "compress/kernels/momentum.h"
 #include "compress/kernels/quantize.h"
 #include "compress/kernels/raw.h"
@@ -41,6 +42,7 @@ struct Kernels {
   BinKernels bins;           // AdaComp and its baselines
   FactorKernels factors;     // products of thin matrices
   MomentumKernels momentum;  // momentum correction and related methods
+  LowRankKernels lowrank;    // products with low-rank factors
   RotateKernels rotate;      // the randomised Hadamard transform
   SumKernels sum;            // many payloads at once
   UpdateKernels update;      // optimizers

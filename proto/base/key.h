@@ -25,6 +25,10 @@ class Key final {
   Key(const std::string& text) : Key(std::string_view(text)) {}  // NOLINT
   Key(int number) : Key(static_cast<int64_t>(number)) {}         // NOLINT
 
+  // Returns the name of an auxiliary key of the tensor `of`: "#p:s:conv1.weight". No tensor's name
+  // begins like that.
+  static Key Auxiliary(std::string_view what, const Key& of);
+
   KeyId id() const { return id_; }
   // Returns the name with its type: "i:5" or "s:conv1.weight".
   const std::string& typed_name() const { return typed_name_; }
@@ -34,6 +38,8 @@ class Key final {
   friend auto operator<=>(const Key& a, const Key& b) { return a.typed_name_ <=> b.typed_name_; }
 
  private:
+  Key() = default;
+
   std::string typed_name_;
   KeyId id_ = 0;
 };

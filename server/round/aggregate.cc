@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdint>
 
+#include "compress/codec/lowrank/orthonormal.h"
 #include "compress/format/rows.h"
 #include "proto/base/buffer.h"
 
@@ -71,6 +73,24 @@ void StepTouched(const Kernels& kernels, const AggregateInput& input, size_t fir
   }
 }
 
+float Larger(float sofar, float value) {
+  return value > sofar || std::isnan(value) ? value : sofar;  // a NaN before it stays
+}
+
+void TakeMaximum(std::span<const PayloadView> payloads, std::span<float> out) {
+  std::ranges::fill(out, 0.0f);
+  alignas(kBufferAlignment) std::array<float, kBlockElements> block;
+  for (const PayloadView& payload : payloads) {
+    for (size_t first = 0; first < out.size(); first += kBlockElements) {
+      const std::span<float> largest =
+          out.subspan(first, std::min(kBlockElements, out.size() - first));
+      const std::span<float> values = std::span<float>(block).first(largest.size());
+      Decode(payload.format, payload.bytes, out.size(), first, values);
+      std::ranges::transform(largest, values, largest.begin(), Larger);
+    }
+  }
+}
+
 }  // namespace
 
 void AggregateRoundWith(const Kernels& kernels, const AggregateInput& input, size_t first,
@@ -100,6 +120,17 @@ void AggregateRoundWith(const Kernels& kernels, const AggregateInput& input, siz
 
 void AggregateRound(const AggregateInput& input, size_t first, size_t last) {
   AggregateRoundWith(BestKernels(), input, first, last);
+}
+
+void CombineRound(const CombinedRound& round, std::span<float> out) {
+  if (round.combine == Combine::kMaximum) return TakeMaximum(round.payloads, out);
+  for (size_t first = 0; first < out.size(); first += kBlockElements) {
+    SumPayloads(round.payloads, out.size(), first,
+                out.subspan(first, std::min(kBlockElements, out.size() - first)));
+  }
+  if (round.combine == Combine::kOrthogonalise) {
+    Orthonormalise(out.size() / round.row_elements, round.row_elements, round.round, out);
+  }
 }
 
 }  // namespace slimps

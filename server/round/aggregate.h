@@ -17,6 +17,7 @@
 #define SLIMPS_SERVER_ROUND_AGGREGATE_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 #include "compress/codec/codec.h"
@@ -51,6 +52,23 @@ void AggregateRound(const AggregateInput& input, size_t first, size_t last);
 // The same with chosen kernels, for tests and benches. A change encoder brings its own.
 void AggregateRoundWith(const Kernels& kernels, const AggregateInput& input, size_t first,
                         size_t last);
+
+// One complete round of an auxiliary key (InitItem.auxiliary in proto/slimps.proto). No optimizer
+// takes part, and the version before plays no role:
+//
+//   kSum            v = the sum over workers
+//   kMaximum        v = the largest of 0 and what workers sent; NaN if any of it is NaN
+//   kOrthogonalise  v = the sum, whose rows are then made orthonormal (orthonormal.h)
+struct CombinedRound {
+  std::span<const PayloadView> payloads;  // in rank order; ValidatePayload was OK for each
+  Combine combine = Combine::kSum;
+  uint64_t round = 1;
+  size_t row_elements = 1;  // kOrthogonalise: at least as many as there are rows
+};
+
+// Writes the round's value to `out`, all of the key's elements. Throws std::bad_alloc.
+// REQUIRES: the combination is one of the three.
+void CombineRound(const CombinedRound& round, std::span<float> out);
 
 }  // namespace slimps
 

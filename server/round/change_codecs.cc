@@ -28,6 +28,9 @@ absl::StatusOr<std::shared_ptr<const ChangeCodec>> ChangeCodecs::Find(const std:
   if ((*codec)->combine() == Combine::kMajority) {
     return Refuse(spec, "expected one that keeps magnitudes; a vote has none");
   }
+  if ((*codec)->phases() != nullptr) {
+    return Refuse(spec, "expected one without phases; no worker has a part in that change");
+  }
   auto made = std::make_shared<ChangeCodec>();
   made->codec = *std::move(codec);
   made->by_blocks = dynamic_cast<const BlockCodec*>(made->codec.get());

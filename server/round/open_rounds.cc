@@ -48,6 +48,8 @@ absl::Status OpenRounds::Leave(uint32_t worker, uint64_t from_round) {
 }
 
 void OpenRounds::FoldIfTight() {
+  // A maximum is no sum. It is taken of numbers that are few.
+  if (spec_.combine == Combine::kMaximum) return;
   if (!spec_.waiting->is_tight() || ledger_.NextRoundComplete()) return;
   // Folding must free more than the sum grows, and enough to pay for a pass over the sum so far.
   const size_t before = partial_.bytes(), dense = partial_.dense_bytes();

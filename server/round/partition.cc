@@ -10,6 +10,7 @@
 #include "proto/base/status_macros.h"
 #include "proto/base/trace/trace.h"
 #include "proto/optimizer_check.h"
+#include "server/round/aggregate.h"
 #include "server/round/partition_rows.h"
 
 namespace slimps {
@@ -42,6 +43,9 @@ absl::StatusOr<std::unique_ptr<Partition>> Partition::Create(
   const bool hashed = value.checksum != 0 || value.payload.empty();
   spec.hashing = hashed ? PayloadHashing::kXxh3 : PayloadHashing::kOff;
   if (spec.waiting == nullptr) spec.waiting = std::make_shared<WaitingBytes>();
+  if (spec.auxiliary) {
+    SLIMPS_ASSIGN_OR_RETURN(optimizer, Optimizer::Create(wire::OptimizerSpec()));  // keeps no state
+  }
   std::unique_ptr<Partition> partition(
       new Partition(std::move(spec), value.checksum, std::move(optimizer)));
   const std::span<float> weights = partition->weights_.versions().MutableInitial();
@@ -61,7 +65,7 @@ absl::Status Partition::Annotate(const absl::Status& status) const {
 absl::Status Partition::CheckRepeatedInit(const PartitionSpec& spec, uint64_t checksum) const {
   if (spec.elements != spec_.elements || spec.offset != spec_.offset || spec.dtype != spec_.dtype ||
       spec.name != spec_.name || spec.mode != spec_.mode || spec.staleness != spec_.staleness ||
-      spec.combine != spec_.combine) {
+      spec.combine != spec_.combine || spec.auxiliary != spec_.auxiliary) {
     return Annotate(absl::AlreadyExistsError(absl::StrCat(
         "initialised before with ", spec_.elements, " elements of ", wire::DType_Name(spec_.dtype),
         " at offset ", spec_.offset, ", now with ", spec.elements, " of ",
@@ -89,6 +93,11 @@ absl::StatusOr<PushVerdict> Partition::Push(uint64_t round, uint32_t worker, siz
   if (elements != spec_.elements) {
     return Annotate(absl::InvalidArgumentError(absl::StrCat(
         "worker ", worker, " pushes ", elements, " elements, expected ", spec_.elements)));
+  }
+  if (spec_.auxiliary && change != nullptr) {
+    return Annotate(absl::InvalidArgumentError(
+        absl::StrCat("push of worker ", worker, " asks for pulls by codec ",
+                     change->codec->spec().ToString(), "; an auxiliary key is pulled as it is")));
   }
   const absl::Status valid = CheckPush(elements, claimed, hyper);
   if (!valid.ok()) {
@@ -139,7 +148,7 @@ absl::Status Partition::Leave(uint32_t worker, uint64_t from_round) {
 }
 
 void Partition::SetOptimizer(std::shared_ptr<const Optimizer> optimizer) {
-  optimizer_.Replace(std::move(optimizer));
+  if (!spec_.auxiliary) optimizer_.Replace(std::move(optimizer));
 }
 
 void Partition::ApplyNextRound() {
@@ -157,19 +166,31 @@ void Partition::Apply(std::span<const Contribution> contributions, std::optional
   for (const Contribution& one : contributions) {
     views_.push_back({.format = one.format, .bytes = one.payload.bytes()});
   }
-  // A majority is one vote, however many workers gave it, so there is nothing to average.
-  const bool summed = spec_.combine == Combine::kSum;
-  optimizer_.Step(
-      {.payloads = views_,
-       .combine = spec_.combine,
-       .before = next.before,
-       .after = next.after,
-       .change = next.change},
-      {.round = version() + 1,
-       .contributors = summed ? static_cast<uint32_t>(folded + contributions.size()) : 1,
-       .hyper = std::move(hyper)});
+  if (spec_.auxiliary) {
+    CombineRound({.payloads = views_,
+                  .combine = spec_.combine,
+                  .round = version() + 1,
+                  .row_elements = spec_.row_elements},
+                 next.after);
+  } else {
+    StepRound(static_cast<uint32_t>(folded + contributions.size()), std::move(hyper), next);
+  }
   rounds_.ClearPartial();
   weights_.Commit();
+}
+
+void Partition::StepRound(uint32_t contributors, std::optional<wire::Hyper> hyper,
+                          const MasterWeights::Next& next) {
+  // A majority is one vote, however many workers gave it, so there is nothing to average.
+  const bool summed = spec_.combine == Combine::kSum;
+  optimizer_.Step({.payloads = views_,
+                   .combine = spec_.combine,
+                   .before = next.before,
+                   .after = next.after,
+                   .change = next.change},
+                  {.round = version() + 1,
+                   .contributors = summed ? contributors : 1,
+                   .hyper = std::move(hyper)});
 }
 
 absl::Status Partition::CheckHeld(uint64_t version) const {
@@ -180,7 +201,9 @@ absl::Status Partition::CheckHeld(uint64_t version) const {
 }
 
 WireValue Partition::Share(uint64_t wanted, std::optional<uint64_t> held) {
-  return weights_.versions().Share(wanted, held);
+  WireValue value = weights_.versions().Share(wanted, held);
+  if (spec_.auxiliary) value.contributors = rounds_.ledger().Contributors(wanted);
+  return value;
 }
 
 WireValue Partition::ShareRows(uint64_t wanted, std::span<const uint32_t> rows) {

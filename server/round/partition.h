@@ -7,6 +7,8 @@
 //                                                                         | next version
 //   pull <---- VersionedWeights <---- change, if any ---- MasterWeights <-+
 //
+// A round of an auxiliary key is combined (CombineRound), and no optimizer steps it.
+//
 // The sum is taken in rank order, so its bits do not depend on the order of arrival. Under
 // dist_async and dist_ssp each push is applied as it is counted, and the version counts pushes.
 // dist_ssp also bounds who may read.
@@ -68,7 +70,8 @@ class Partition final {
   // worker waits for another.
   [[nodiscard]] absl::Status Leave(uint32_t worker, uint64_t from_round);
 
-  // Replaces the optimizer from the next applied round on (StatefulOptimizer::Replace).
+  // Replaces the optimizer from the next applied round on (StatefulOptimizer::Replace). Auxiliary
+  // keys have none.
   void SetOptimizer(std::shared_ptr<const Optimizer> optimizer);
 
   bool HasCompleteRound() const { return rounds_.ledger().NextRoundComplete(); }
@@ -83,7 +86,8 @@ class Partition final {
   // FailedPrecondition: it is neither.
   [[nodiscard]] absl::Status CheckHeld(uint64_t version) const;
 
-  // Returns version `wanted`. `held` is the version that the puller can add a change to.
+  // Returns version `wanted`, of an auxiliary key with its contributors. `held` is the version that
+  // the puller can add a change to.
   // REQUIRES: CheckHeld(wanted) is OK.
   WireValue Share(uint64_t wanted, std::optional<uint64_t> held = std::nullopt);
 
@@ -125,6 +129,9 @@ class Partition final {
                                          std::optional<wire::Hyper> hyper);
   void Apply(std::span<const Contribution> contributions, std::optional<wire::Hyper> hyper,
              const MasterWeights::Next& next);
+  // Steps the weights by views_.
+  void StepRound(uint32_t contributors, std::optional<wire::Hyper> hyper,
+                 const MasterWeights::Next& next);
   absl::Status Annotate(const absl::Status& status) const;
 
   const PartitionSpec spec_;

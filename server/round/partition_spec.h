@@ -48,6 +48,7 @@ struct PartitionSpec {
   wire::StoreMode mode = wire::DIST_SYNC;
   uint32_t staleness = 0;  // dist_ssp
   Combine combine = Combine::kSum;
+  bool auxiliary = false;  // version r is round r's combination, and no optimizer steps it
   uint32_t num_workers = 1;
   std::shared_ptr<WaitingBytes> waiting = nullptr;  // the server's count; null: one of its own
   PayloadHashing hashing = PayloadHashing::kXxh3;   // of pulled values; Partition sets it

@@ -169,6 +169,17 @@ std::vector<Contribution> RoundLedger::TakeNextRound() {
   return contributions;
 }
 
+std::vector<uint32_t> RoundLedger::Contributors(uint64_t round) const {
+  std::vector<uint32_t> workers;
+  for (uint32_t worker = 0; worker < num_workers_; ++worker) {
+    const Seen* const seen = round == 0 ? nullptr : FindSeen(round, worker);
+    if (seen != nullptr && seen->counted && seen->format != PayloadFormat::kAbsent) {
+      workers.push_back(worker);
+    }
+  }
+  return workers;
+}
+
 std::vector<uint32_t> RoundLedger::MissingFromNextRound() const {
   std::vector<uint32_t> missing;
   for (uint32_t worker = 0; worker < num_workers_; ++worker) {

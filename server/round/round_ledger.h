@@ -97,6 +97,11 @@ class RoundLedger final {
   // Returns how many bytes ReleasePrefix would drop.
   size_t prefix_bytes() const;
 
+  // Returns the workers whose push of an applied round had a payload, in rank order; none for
+  // round 0.
+  // REQUIRES: `round` is version() or one of the kRememberedRounds - 1 rounds before it.
+  std::vector<uint32_t> Contributors(uint64_t round) const;
+
   // Returns the active workers whose push of the next round has not come.
   std::vector<uint32_t> MissingFromNextRound() const;
   uint64_t version() const { return version_; }

@@ -37,7 +37,8 @@ struct WireValue {
   uint64_t hash = 0;  // 0: not wanted
   // The payload is to be added to this version. nullopt: the payload is the value itself.
   std::optional<uint64_t> base_version;
-  uint64_t encode_ns = 0;  // time that encoding the change took
+  uint64_t encode_ns = 0;                   // time that encoding the change took
+  std::vector<uint32_t> contributors = {};  // of an auxiliary key's round (Partition::Share)
 };
 
 // The result of encoding a change.

@@ -76,7 +76,31 @@ absl::Status Directory::CheckItem(const wire::InitItem& item) const {
     return absl::InvalidArgumentError(
         absl::StrCat("the key has ", item.partitions(), " partitions"));
   }
-  return absl::OkStatus();
+  return CheckAuxiliary(item);
+}
+
+absl::Status Directory::CheckAuxiliary(const wire::InitItem& item) {
+  const wire::KeyInfo& info = item.info();
+  const std::string how = wire::Combine_Name(item.combine());
+  if (!item.auxiliary()) {
+    if (item.combine() == wire::SUM || item.combine() == wire::MAJORITY) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(
+        "combined by ", how, ": expected SUM or MAJORITY for a key that is no auxiliary one"));
+  }
+  if (item.combine() == wire::MAJORITY) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "combined by ", how, ": expected SUM, MAXIMUM or ORTHOGONALISE for an auxiliary key"));
+  }
+  if (item.partitions() != 1 || info.dtype() != wire::FLOAT32) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("an auxiliary key of ", item.partitions(), " partitions and type ",
+                     wire::DType_Name(info.dtype()), ", expected 1 and FLOAT32"));
+  }
+  const size_t row = ElementsOfRow({info.shape().data(), static_cast<size_t>(info.shape_size())});
+  const uint64_t rows = row == 0 ? 0 : item.elements() / row;
+  if (item.combine() != wire::ORTHOGONALISE || rows <= row) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      rows, " rows of ", row, " elements cannot be orthonormal, expected at most ", row));
 }
 
 absl::Status Directory::CheckKey(const wire::InitItem& item) const {
@@ -88,12 +112,14 @@ absl::Status Directory::CheckKey(const wire::InitItem& item) const {
   }
   const uint64_t total = ElementCount(item.info(), kDefaultLimits.max_elements).value_or(0);
   if (facts.elements != total || facts.partitions != item.partitions() ||
-      facts.dtype != item.info().dtype() || facts.combine != item.combine()) {
+      facts.dtype != item.info().dtype() || facts.combine != item.combine() ||
+      facts.auxiliary != item.auxiliary()) {
     return absl::AlreadyExistsError(absl::StrCat(
         "declared before with ", facts.elements, " elements of ", wire::DType_Name(facts.dtype),
         " in ", facts.partitions, " partitions, combined by ", wire::Combine_Name(facts.combine),
-        ", now with ", total, " of ", wire::DType_Name(item.info().dtype()), " in ",
-        item.partitions(), ", combined by ", wire::Combine_Name(item.combine())));
+        facts.auxiliary ? " as an auxiliary key" : "", ", now with ", total, " of ",
+        wire::DType_Name(item.info().dtype()), " in ", item.partitions(), ", combined by ",
+        wire::Combine_Name(item.combine()), item.auxiliary() ? " as an auxiliary key" : ""));
   }
   return absl::OkStatus();
 }
@@ -127,7 +153,8 @@ absl::StatusOr<size_t> Directory::Declare(const wire::InitItem& item, PartitionS
                .elements = ElementCount(item.info(), kDefaultLimits.max_elements).value_or(0),
                .partitions = item.partitions(),
                .dtype = item.info().dtype(),
-               .combine = item.combine()});
+               .combine = item.combine(),
+               .auxiliary = item.auxiliary()});
   spec->key = id.key;
   spec->index = id.index;
   spec->name = item.info().name();
@@ -137,7 +164,8 @@ absl::StatusOr<size_t> Directory::Declare(const wire::InitItem& item, PartitionS
       ElementsOfRow({item.info().shape().data(), static_cast<size_t>(item.info().shape_size())});
   spec->dtype = item.info().dtype();
   spec->layer = static_cast<LayerKind>(item.info().layer());
-  spec->combine = item.combine() == wire::MAJORITY ? Combine::kMajority : Combine::kSum;
+  spec->combine = static_cast<Combine>(item.combine());  // CheckItem knows them all
+  spec->auxiliary = item.auxiliary();
   return places_.at(id).shard;
 }
 

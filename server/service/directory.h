@@ -61,9 +61,12 @@ class Directory final {
     uint32_t partitions = 0;
     wire::DType dtype = wire::FLOAT32;
     wire::Combine combine = wire::SUM;
+    bool auxiliary = false;
   };
 
   absl::Status CheckItem(const wire::InitItem& item) const;
+  // Checks what only auxiliary keys may ask for, and what they may not.
+  static absl::Status CheckAuxiliary(const wire::InitItem& item);
   absl::Status CheckKey(const wire::InitItem& item) const;
   Place& PlaceFor(const PartitionId& id, uint64_t elements);
 

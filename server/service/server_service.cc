@@ -208,6 +208,11 @@ absl::StatusOr<size_t> ServerService::DeclareInit(const Origin& origin, const wi
     return absl::FailedPreconditionError(
         absl::StrCat("the store has staleness ", *staleness_, ", not ", init.staleness()));
   }
+  if (item.auxiliary() && mode != wire::DIST_SYNC) {
+    return absl::InvalidArgumentError(absl::StrCat("an auxiliary key in a store of mode ",
+                                                   wire::StoreMode_Name(mode),
+                                                   ", expected DIST_SYNC: others have no rounds"));
+  }
   SLIMPS_ASSIGN_OR_RETURN(const size_t shard, directory_.Declare(item, spec));
   spec->mode = mode;
   spec->staleness = init.staleness();

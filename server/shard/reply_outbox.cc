@@ -12,7 +12,8 @@
 namespace slimps {
 namespace {
 
-constexpr size_t kItemBytes = 64;  // about an item's size in a header, without its texts
+constexpr size_t kItemBytes = 64;        // about an item's size in a header, without its texts
+constexpr size_t kContributorBytes = 2;  // at most, of jobs with less than 16384 workers
 // An acknowledgement joins pulls of at most this size, so that it does not wait until a large
 // message is sent.
 constexpr size_t kSmallGroupBytes = size_t{64} << 10;
@@ -78,6 +79,7 @@ void ReplyOutbox::AddPull(const Origin& origin, const wire::PullItem& item, size
   answer.set_base_version(value.base_version.value_or(0));
   answer.set_encode_ns(value.encode_ns);
   if (state != nullptr) *answer.mutable_state() = *state;
+  for (const uint32_t worker : value.contributors) answer.add_contributors(worker);
   Group& group = Find(origin, wire::Header::kPullReply);
   Message& message = group.reply.message;
   *message.header.mutable_pull_reply()->add_items() = std::move(answer);
@@ -85,7 +87,7 @@ void ReplyOutbox::AddPull(const Origin& origin, const wire::PullItem& item, size
   group.reply.priority = group.items == 0 ? priority : std::max(group.reply.priority, priority);
   const size_t bytes = value.payload.size();
   if (bytes > 0) message.payloads.push_back(std::move(value.payload));
-  Grew(group, bytes);
+  Grew(group, bytes + value.contributors.size() * kContributorBytes);
 }
 
 void ReplyOutbox::TraceNextPull(const Origin& origin, const TraceSubject& subject) {

@@ -105,10 +105,6 @@ absl::StatusOr<uint64_t> ShardState::HandlePush(uint32_t worker, PushWork work) 
   Slot& slot = found->second;
   Settle(slot);
   Partition& partition = *slot.partition;
-  if (item.phase() != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(NameOf(partition), ": phase ", item.phase(),
-                                                   " of a push; formats in use have phase 0 only"));
-  }
   SLIMPS_ASSIGN_OR_RETURN(const PayloadFormat format, FormatFromWire(item.format()));
   absl::StatusOr<std::shared_ptr<const ChangeCodec>> change =
       change_codecs_.Find(item.change_codec());

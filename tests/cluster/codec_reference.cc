@@ -62,15 +62,18 @@ std::vector<float> ReferenceTensorJob::SentPartition(uint32_t worker, size_t par
   const bool momentum_alone = compressor_->wants_momentum() && !codec.wants_momentum();
   if (codec.wants_residual() || momentum_alone) state.residual.resize(gradient.size());
   if (compressor_->wants_momentum()) state.momentum.resize(gradient.size());
-  EncodeInput input{.gradient = gradient,
-                    .residual = state.residual,
-                    .momentum = state.momentum,
-                    .grad_scale = options_.grad_scale,
-                    .context = {.key = tensor_.key.id(),
-                                .partition = static_cast<uint32_t>(partition),
-                                .round = round_,
-                                .worker = worker,
-                                .layer = static_cast<LayerKind>(tensor_.layer)}};
+  EncodeInput input{
+      .gradient = gradient,
+      .residual = state.residual,
+      .momentum = state.momentum,
+      .grad_scale = options_.grad_scale,
+      .context = {.key = tensor_.key.id(),
+                  .partition = static_cast<uint32_t>(partition),
+                  .round = round_,
+                  .worker = worker,
+                  .layer = static_cast<LayerKind>(tensor_.layer),
+                  .grid = RowGrid::At(partition * options_.partition_elements, gradient.size(),
+                                      static_cast<size_t>(tensor_.row_elements))}};
   std::vector<float> advanced(gradient.size());
   if (momentum_alone) {
     EXPECT_TRUE(compressor_->AdvanceMomentum(input, advanced).ok());

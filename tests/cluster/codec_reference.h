@@ -24,6 +24,11 @@ struct ReferenceTensor {
   wire::DType dtype = wire::FLOAT32;
   wire::LayerKind layer = wire::OTHER;
   std::vector<float> value;  // version 0
+  int64_t row_elements = 1;  // divides the elements
+
+  std::vector<int64_t> shape() const {
+    return {static_cast<int64_t>(value.size()) / row_elements, row_elements};
+  }
 };
 
 struct ReferenceOptions {

@@ -126,9 +126,11 @@ TEST_P(EveryCodecTrains, AloneAndUnderTheThresholdTable) {
   }
   EXPECT_EQ(elements, alone.report.pushed.elements);
   EXPECT_EQ(sent, alone.report.pushed.elements_sent);
-  const Outcome table = Train(setting, "auto", "on");
+  // What takes several phases is not measured.
+  const bool measured_alone = MakeCodec(GetParam()).value()->phases() == nullptr;
+  const Outcome table = Train(setting, measured_alone ? "auto" : "0", "on");
   EXPECT_GT(table.accuracy, 0.88);
-  if (GetParam() == "none") return;
+  if (GetParam() == "none" || !measured_alone) return;
   ASSERT_TRUE(table.decision.has_value());
   const auto measured = TableOf(table.decision);
   ASSERT_TRUE(measured.ok()) << measured.status();

@@ -228,6 +228,24 @@ void AddRowsAndState(const std::function<Message*(const char*)>& add) {
   message = add("push_momentum");
   *message = without;
   message->header.mutable_push()->mutable_items(0)->mutable_hyper()->set_momentum(0.875);
+  message = add("auxiliary/init");
+  wire::InitItem* factor = message->header.mutable_init()->add_items();
+  Identify(factor, 0, 17);
+  SetKey(factor->mutable_info());
+  factor->set_elements(2);
+  factor->set_partitions(1);
+  factor->set_format(wire::RAW_F32);
+  factor->set_combine(wire::ORTHOGONALISE);
+  factor->set_auxiliary(true);
+  AttachPayload(factor, FloatPayload({0.0f, 0.0f}), PayloadHashing::kXxh3, message);
+  message = add("auxiliary/pull_reply");
+  wire::PullReplyItem* combined = message->header.mutable_pull_reply()->add_items();
+  Identify(combined, 1, 17);
+  combined->set_version(7);
+  combined->set_elements(2);
+  combined->set_format(wire::RAW_F32);
+  for (const uint32_t worker : {0u, 2u, 300u}) combined->add_contributors(worker);
+  AttachPayload(combined, FloatPayload({0.6f, 0.8f}), PayloadHashing::kXxh3, message);
 }
 
 }  // namespace

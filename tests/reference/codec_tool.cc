@@ -6,6 +6,7 @@
 //
 //   elements=N  of one gradient; the input holds one or more, and the rounds use them in turn
 //   rounds=1  first_round=1  grad_scale=1  key=0  worker=0  partition=0  layer=0 (LayerKind)
+//   row_elements=0  skip=0  where the partition's rows lie (RowGrid); 0: no shape
 //   residual=codec|on|off  error feedback as the codec prefers, always, or never
 //   kernels=all|one  all sets that run here, which must give the same bits, or only scalar
 //
@@ -40,6 +41,12 @@ uint64_t Number(const Arguments& arguments, const std::string& name) {
 template <typename T>
 void Append(const T* values, size_t count, std::string* out) {
   out->append(reinterpret_cast<const char*>(values), count * sizeof(T));
+}
+
+RowGrid Grid(const Arguments& arguments, size_t elements) {
+  const size_t row_elements = Number(arguments, "row_elements");
+  return row_elements == 0 ? RowGrid{}
+                           : RowGrid::At(Number(arguments, "skip"), elements, row_elements);
 }
 
 std::vector<float> ReadGradients() {
@@ -93,7 +100,8 @@ absl::StatusOr<std::string> Run(const std::string& text, const Kernels& kernels,
                     .partition = static_cast<uint32_t>(Number(arguments, "partition")),
                     .round = Number(arguments, "first_round") + round,
                     .worker = static_cast<uint32_t>(Number(arguments, "worker")),
-                    .layer = static_cast<LayerKind>(Number(arguments, "layer"))}};
+                    .layer = static_cast<LayerKind>(Number(arguments, "layer")),
+                    .grid = Grid(arguments, n)}};
     SLIMPS_ASSIGN_OR_RETURN(const EncodeStats stats, codec->Encode(input, payload, workspace));
     SLIMPS_RETURN_IF_ERROR(
         AppendRound(*codec, input, stats,
@@ -125,10 +133,10 @@ int main(int argc, char** argv) {
     std::cerr << "usage: codec_tool SPEC [name=value ...] < gradients > results\n";
     return 2;
   }
-  slimps::Arguments arguments = {{"kernels", "all"},   {"rounds", "1"}, {"first_round", "1"},
-                                 {"grad_scale", "1"},  {"key", "0"},    {"worker", "0"},
-                                 {"partition", "0"},   {"layer", "0"},  {"elements", "0"},
-                                 {"residual", "codec"}};
+  slimps::Arguments arguments = {{"kernels", "all"},    {"rounds", "1"},       {"first_round", "1"},
+                                 {"grad_scale", "1"},   {"key", "0"},          {"worker", "0"},
+                                 {"partition", "0"},    {"layer", "0"},        {"elements", "0"},
+                                 {"residual", "codec"}, {"row_elements", "0"}, {"skip", "0"}};
   for (int i = 2; i < argc; ++i) {
     const std::string argument = argv[i];
     const size_t equals = argument.find('=');

@@ -10,7 +10,7 @@ from arithmetic import BLOCK, F, block_sizes, from_bf16, per_element
 from philox import Stream, philox
 from rotated import blocks_of, padded, restore, rotated_length, signs_of
 
-RAW_F32, RAW_F16, RAW_BF16, LEVELS, SPARSE = range(1, 6)
+RAW_F32, RAW_F16, RAW_BF16, LEVELS, SPARSE, LOW_RANK = range(1, 7)
 ROTATED = 8
 
 
@@ -24,6 +24,8 @@ def parse(payload_format, payload, n):
         return from_bf16(np.frombuffer(payload, "<u2", n))
     if payload_format == LEVELS:
         return parse_planes(payload, n) if payload[1] <= 2 else parse_codes(payload, n)
+    if payload_format == LOW_RANK:
+        return parse_low_rank(payload, n)
     if payload_format == ROTATED:
         return parse_rotated(payload, n)
     assert payload_format == SPARSE
@@ -256,3 +258,20 @@ def parse_bins(payload, n):
         )
         dense[place] = np.where(mine >> (bits - 2) & 1, F(-scale), F(scale))
     return dense
+
+
+# ---- low_rank.h
+
+
+def parse_low_rank(payload, n):
+    magic, rank, elements, columns, skip = struct.unpack_from("<IIQQQ", payload)
+    assert (magic, elements) == (0xBB, n) and skip < columns and rank <= columns
+    rows = -(-(skip + n) // columns)
+    reader = Reader(payload, 32)
+    u = reader.array("<f4", rows * rank).reshape(rows, rank)
+    v = reader.array("<f4", rank * columns).reshape(rank, columns)
+    reader.end()
+    product = np.zeros((rows, columns), F)
+    for k in range(rank):  # in the order that the layout says, each sum rounded
+        product += u[:, k : k + 1] * v[k]
+    return product.reshape(-1)[skip : skip + n]

@@ -58,6 +58,28 @@ TEST(Placement, PartitionsCoverAKeyWithoutGapOrOverlap) {
   EXPECT_EQ(placement.keys(0).partitions(2).elements(), 500u);
 }
 
+TEST(Placement, AKeyMayAskForPartitionsOfItsOwn) {
+  PlacementTable table({.num_workers = 1, .num_servers = 2});
+  wire::DeclareKeys declared = Keys({{"s:w", {50, 50}}, {"s:v", {50, 50}}}, 1000);
+  declared.mutable_keys(0)->set_partition_elements(1250);
+  const wire::Placement placement = PlaceAlone(&table, declared);
+  ASSERT_EQ(placement.keys(0).partitions_size(), 2);
+  EXPECT_EQ(placement.keys(0).partitions(1).offset(), 1250u);
+  EXPECT_EQ(placement.keys(1).partitions_size(), 3);
+}
+
+TEST(Placement, WorkersMustAskForTheSamePartitionsOfAKey) {
+  PlacementTable table({.num_workers = 2, .num_servers = 2});
+  wire::DeclareKeys declared = Keys({{"s:w", {50, 50}}}, 1000);
+  EXPECT_TRUE(Declare(&table, 0, declared).empty());
+  declared.mutable_keys(0)->set_partition_elements(1250);
+  const Answers answers = Declare(&table, 1, declared);
+  ASSERT_EQ(answers.size(), 2u);
+  EXPECT_THAT(std::string(answers[1].placement.status().message()),
+              HasSubstr("worker 1 cuts partitions of 1250 elements, expected as worker 0 does: "
+                        "1000"));
+}
+
 TEST(Placement, ServersAreBalancedByBytesWithinOnePartition) {
   PlacementTable table({.num_workers = 1, .num_servers = 3});
   std::vector<std::pair<std::string, std::vector<int64_t>>> keys;

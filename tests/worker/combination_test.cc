@@ -101,6 +101,18 @@ TEST(Combination, PullsCarryChangesThatAllWorkersShareAndThatHaveAMagnitude) {
   }
 }
 
+TEST(Combination, PhasesNeedTheRoundsOfAllWorkers) {
+  const auto codec = MakeCodecOrDie("powersgd");
+  const wire::OptimizerSpec sgd = Optimizer(wire::OptimizerSpec::SGD, 0.9);
+  EXPECT_TRUE(
+      CheckCombination({.codec = codec.get(), .optimizer = sgd, .backup_model = true}).ok());
+  EXPECT_TRUE(CheckCombination({.codec = codec.get(), .optimizer = kSums}).ok());
+  EXPECT_THAT(Refusal({.codec = codec.get(), .mode = wire::DIST_SSP, .optimizer = sgd}),
+              AllOf(HasSubstr("codec powersgd with dist_ssp"), HasSubstr("expected dist_sync")));
+  EXPECT_THAT(Refusal({.pull_codec = codec.get()}),
+              HasSubstr("pull compression powersgd: expected a codec without phases"));
+}
+
 TEST(Combination, MomentumIsAppliedOnce) {
   for (const char* spec : {"dgc", "topk:momentum=dgc", "1bit:momentum=nesterov"}) {
     const auto codec = MakeCodecOrDie(spec);

@@ -127,7 +127,12 @@ absl::StatusOr<const Codec*> CompressionPlan::CodecFor(const TensorPlan& tensor,
   }
   SLIMPS_RETURN_IF_ERROR(failed_);
   const std::string spec = push_.SpecFor(tensor, round);
-  return FindCodec(spec == kRaw ? OwnPrecision(tensor.info.dtype()) : spec);
+  if (spec != kRaw) {
+    SLIMPS_ASSIGN_OR_RETURN(const Codec* const codec, FindCodec(spec));
+    const auto& shape = tensor.info.shape();
+    if (codec->Takes({shape.data(), static_cast<size_t>(shape.size())})) return codec;
+  }
+  return FindCodec(OwnPrecision(tensor.info.dtype()));
 }
 
 std::string CompressionPlan::ChangeCodecFor(const TensorPlan& tensor, uint64_t round) {

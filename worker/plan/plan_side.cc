@@ -36,6 +36,12 @@ absl::Status PlanSide::Start(const std::string& spec, const Codec& codec,
   if (codec_ == kRaw) return absl::OkStatus();
   automatic_ = !fixed_threshold.has_value() && (table.has_value() || schedule_->pre_steps() > 0);
   profiled_ = automatic_ && !table.has_value();
+  if (automatic_ && codec.phases() != nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "codec ", codec.spec().name,
+        ": its exchange of several phases is not measured for an "
+        "automatic threshold; expected a threshold in bytes, 0 for every tensor that it takes"));
+  }
   if (profiled_) return absl::OkStatus();
   CodecDecision decision{.codec = codec_};
   decision.threshold_bytes = fixed_threshold;

@@ -39,7 +39,8 @@ class PlanSide final {
 
   // Uses `codec`, given as `spec`, from a fixed threshold, or from the one that a loaded table
   // says. Without both it profiles, if there are rounds for that.
-  // InvalidArgument: the table was measured with another codec.
+  // InvalidArgument: the table was measured with another codec, or the codec's exchange has phases
+  // and no fixed threshold is given.
   [[nodiscard]] absl::Status Start(const std::string& spec, const Codec& codec,
                                    const std::optional<uint64_t>& fixed_threshold,
                                    const std::optional<ThresholdTable>& table);

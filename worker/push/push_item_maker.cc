@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/push/push_item_maker.h"
 
-#include "compress/format/rows.h"
 #include "proto/base/hash.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/trace/trace.h"
@@ -39,7 +38,7 @@ absl::StatusOr<PreparedPush> PushItemMaker::Make(const PushJob& job, size_t part
                             .gradient_bound = job.gradient_bound};
     SLIMPS_RETURN_IF_ERROR(AddGradient(part, codec, compressor, &prepared, &push));
   }
-  if (job.rows != nullptr) AddRows((*job.rows)[partition], &prepared, &push);
+  if (job.ready != nullptr) AddReady((*job.ready)[partition], &prepared, &push);
   prepared.item.item = std::move(push);
   return prepared;
 }
@@ -56,17 +55,21 @@ absl::Status PushItemMaker::AddGradient(const GradientPart& part, const Codec& c
                                  start, end);
   prepared->encode = end - start;
   prepared->stats = made.stats;
+  prepared->elements = part.grad_buf->floats().size();
   prepared->compressed = !IsPrecision(made.format);
   AddPayload(std::move(made.payload), static_cast<wire::Format>(made.format), &prepared->item,
              push);
   return absl::OkStatus();
 }
 
-void PushItemMaker::AddRows(const Payload& rows, PreparedPush* prepared,
-                            wire::PushItem* push) const {
-  prepared->stats.payload_bytes = rows.size();
-  prepared->stats.elements_sent = ElementsInRows(rows.bytes());
-  AddPayload(rows, wire::ROWS, &prepared->item, push);
+void PushItemMaker::AddReady(const ReadyPayload& ready, PreparedPush* prepared,
+                             wire::PushItem* push) const {
+  prepared->stats = ready.stats;
+  prepared->elements = ready.elements;
+  prepared->compressed = ready.compressed;
+  if (ready.format != wire::ABSENT) {
+    AddPayload(ready.payload, ready.format, &prepared->item, push);
+  }
 }
 
 void PushItemMaker::AddPayload(Payload payload, wire::Format format, OutgoingItem* item,

@@ -42,6 +42,7 @@ struct PreparedPush {
   OutgoingItem item;  // without `done`
   absl::Duration encode;
   EncodeStats stats;
+  uint64_t elements = 0;  // of the gradient
   bool compressed = false;
 };
 
@@ -50,7 +51,8 @@ class PushItemMaker final {
   explicit PushItemMaker(PushItemMakerOptions options)
       : options_(std::move(options)), payloads_(options_.payloads) {}
 
-  // Makes the item. `grad_buf` is the partition's gradient; null: the job has rows or nothing.
+  // Makes the item. `grad_buf` is the partition's gradient; null: the job has a ready payload or
+  // nothing.
   // `codec` and `compressor` are those of PayloadMaker::Make, and so are the errors.
   [[nodiscard]] absl::StatusOr<PreparedPush> Make(const PushJob& job, size_t partition,
                                                   std::shared_ptr<HostBuffer> grad_buf,
@@ -63,7 +65,7 @@ class PushItemMaker final {
  private:
   absl::Status AddGradient(const GradientPart& part, const Codec& codec, const Codec& compressor,
                            PreparedPush* prepared, wire::PushItem* push);
-  void AddRows(const Payload& rows, PreparedPush* prepared, wire::PushItem* push) const;
+  void AddReady(const ReadyPayload& ready, PreparedPush* prepared, wire::PushItem* push) const;
   // Moves the payload into the item.
   void AddPayload(Payload payload, wire::Format format, OutgoingItem* item,
                   wire::PushItem* push) const;

@@ -10,6 +10,7 @@
 #include <optional>
 #include <vector>
 
+#include "compress/codec/codec.h"
 #include "proto/base/buffer.h"
 #include "proto/slimps.pb.h"
 #include "worker/push/staging.h"
@@ -17,22 +18,30 @@
 
 namespace slimps {
 
+// A payload that is made before its push is submitted. It is sent unchanged.
+struct ReadyPayload {
+  wire::Format format = wire::ABSENT;
+  Payload payload;
+  uint64_t elements = 0;  // of the gradient that it was made of
+  EncodeStats stats;
+  bool compressed = false;  // as PushCounts::Add has it
+};
+
 struct PushJob {
   const TensorPlan* tensor = nullptr;  // lives as long as the store
   uint64_t round = 0;
   int priority = 0;
-  GradientBuffers grad_bufs;  // empty: this worker contributes `rows` or nothing
-  float gradient_bound = std::numeric_limits<float>::infinity();  // no |grad_buf[i]| is above it
-  // Payloads of format rows, one for each partition; they are sent unchanged.
-  std::shared_ptr<const std::vector<Payload>> rows = nullptr;
+  GradientBuffers grad_bufs;  // empty: this worker contributes `ready` or nothing
+  float gradient_bound = std::numeric_limits<float>::infinity();     // no |grad_buf[i]| is above it
+  std::shared_ptr<const std::vector<ReadyPayload>> ready = nullptr;  // one for each partition
   // The hyperparameters of the round's step; nullopt: the optimizer's own.
   std::optional<wire::Hyper> hyper = std::nullopt;
 
   bool carries() const { return !grad_bufs.empty(); }
 
-  // Returns the bytes of one partition's rows.
-  size_t RowBytes(size_t partition) const {
-    return rows == nullptr ? 0 : (*rows)[partition].size();
+  // Returns the bytes of one partition's ready payload.
+  size_t ReadyBytes(size_t partition) const {
+    return ready == nullptr ? 0 : (*ready)[partition].payload.size();
   }
 };
 

@@ -14,7 +14,7 @@ namespace {
 // Returns the bytes that a job holds until it is answered.
 size_t BytesOf(const PushJob& job) {
   size_t bytes = job.carries() ? job.tensor->bytes() : 0;
-  for (size_t i = 0; i < job.tensor->partitions.size(); ++i) bytes += job.RowBytes(i);
+  for (size_t i = 0; i < job.tensor->partitions.size(); ++i) bytes += job.ReadyBytes(i);
   return bytes;
 }
 
@@ -165,9 +165,8 @@ absl::StatusOr<OutgoingItem> PushPipeline::PreparePartition(const PushJob& job, 
   plan_.SendReport(job.round);
   SLIMPS_ASSIGN_OR_RETURN(const Codec* codec, plan_.AwaitCodec(*job.tensor, job.round));
   const TensorPlan* const tensor = job.tensor;
-  const bool dense = grad_buf != nullptr;
-  const size_t elements = tensor->partitions[partition].elements;
-  const size_t held = dense ? elements * sizeof(float) : job.RowBytes(partition);
+  const size_t held = grad_buf != nullptr ? tensor->partitions[partition].elements * sizeof(float)
+                                          : job.ReadyBytes(partition);
   SLIMPS_ASSIGN_OR_RETURN(PreparedPush prepared, items_.Make(job, partition, std::move(grad_buf),
                                                              *codec, plan_->compressor()));
   const size_t bytes = prepared.item.payload.size();
@@ -180,7 +179,7 @@ absl::StatusOr<OutgoingItem> PushPipeline::PreparePartition(const PushJob& job, 
     OnAnswered(*tensor, turn, bytes, answer);
   };
   MutexLock lock(&mutex_);
-  CountPrepared(*job.tensor, prepared, dense ? elements : prepared.stats.elements_sent);
+  CountPrepared(*job.tensor, prepared);
   ++under_way_;
   return std::move(prepared.item);
 }
@@ -200,7 +199,7 @@ absl::Status PushPipeline::PushAndMeasure(Work work) {
     bytes += prepared.item.payload.size();
     {
       MutexLock lock(&mutex_);
-      CountPrepared(tensor, prepared, tensor.partitions[i].elements);
+      CountPrepared(tensor, prepared);
     }
     std::get<wire::PushItem>(prepared.item.item).set_profile(true);
     items.push_back(std::move(prepared.item));
@@ -234,11 +233,10 @@ void PushPipeline::AwaitQuiet() {
   (void)changed_.Await(&mutex_, options_.timeout, quiet);
 }
 
-void PushPipeline::CountPrepared(const TensorPlan& tensor, const PreparedPush& prepared,
-                                 size_t elements) {
+void PushPipeline::CountPrepared(const TensorPlan& tensor, const PreparedPush& prepared) {
   totals_.encode += prepared.encode;
-  totals_.prepared.Add(elements, prepared.stats, prepared.compressed);
-  counts_[tensor.key.id()].Add(elements, prepared.stats, prepared.compressed);
+  totals_.prepared.Add(prepared.elements, prepared.stats, prepared.compressed);
+  counts_[tensor.key.id()].Add(prepared.elements, prepared.stats, prepared.compressed);
 }
 
 void PushPipeline::Send(std::vector<Batch> batches) {

@@ -118,6 +118,19 @@ class PushPipeline final {
   // DeadlineExceeded: some pushes stayed unacknowledged.
   [[nodiscard]] absl::Status UseStates(const std::function<absl::Status(StateStore&)>& use);
 
+  // Returns the codec of a push, for a caller that makes the payloads itself (PushJob::ready).
+  // Waits for the decision if `round` needs one.
+  // DeadlineExceeded: it did not come within the timeout.
+  [[nodiscard]] absl::StatusOr<const Codec*> AwaitCodec(const TensorPlan& tensor,
+                                                        uint64_t round) const {
+    plan_.SendReport(round);
+    return plan_.AwaitCodec(tensor, round);
+  }
+
+  // Returns what codecs keep of each partition. A tensor whose payloads come ready belongs to the
+  // caller that makes them, until UseStates.
+  StateStore* states() { return &items_.states(); }
+
   // Sends the reports that are still due. No more pushes may come.
   // REQUIRES: Drain has returned.
   void FinishProfiling() { plan_.SendLastReports(); }
@@ -154,7 +167,7 @@ class PushPipeline final {
   // Waits until nothing that this worker sent before is on the link, so that a measured push has it
   // alone. If that takes longer than the timeout, one sample is spoilt, and nothing else.
   void AwaitQuiet();
-  void CountPrepared(const TensorPlan& tensor, const PreparedPush& prepared, size_t elements)
+  void CountPrepared(const TensorPlan& tensor, const PreparedPush& prepared)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Send(std::vector<Batch> batches);
   void OnAnswered(const TensorPlan& tensor, uint64_t turn, size_t bytes, const Answer& answer);

@@ -59,6 +59,12 @@ absl::Status CodecChoice::Use(std::string_view codec_spec,
   MutexLock lock(&mutex_);
   // A Fail before this point shows here. A later one finds the new plan and fails it.
   SLIMPS_RETURN_IF_ERROR(failed_);
+  if (codec.phases() != nullptr && !keys_->empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("codec ", codec.spec().name,
+                     ": the keys of its phases go with the tensors' own, at Init; "
+                     "set gradient compression before Init"));
+  }
   if (!plans_.empty() && !keys_->empty() &&
       codec.combine() != plans_.back()->compressor().combine()) {
     return absl::FailedPreconditionError(absl::StrCat(

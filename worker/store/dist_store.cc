@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/store/dist_store.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "compress/codec/state/state_store.h"
 #include "glog/logging.h"
 #include "proto/base/out_of_memory.h"
 #include "proto/base/status_macros.h"
 #include "worker/saved/residuals.h"
+#include "worker/store/auxiliary_tensors.h"
 #include "worker/store/store_init.h"
 
 namespace slimps {
@@ -62,23 +65,38 @@ absl::Status DistStore::Start() {
 absl::Status DistStore::Init(const std::vector<InitTensor>& tensors) {
   SLIMPS_RETURN_IF_ERROR(node_.CheckOpen());
   SLIMPS_RETURN_IF_ERROR(keys_.CheckNew(tensors));
+  const Codec& codec = codecs_.plan()->compressor();
+  const AuxiliaryTensors auxiliary(codec, tensors, options_.num_servers);
   SLIMPS_ASSIGN_OR_RETURN(DeclaredTensors declared,
-                          DeclareTensors(tensors,
+                          DeclareTensors(auxiliary.all(),
                                          {.partition_bytes = options_.partition_bytes,
                                           .num_servers = options_.num_servers,
                                           .timeout = options_.timeout,
                                           .compression = codecs_.Description()},
                                          node_.membership(), node_.rpc()));
+  if (codec.phases() != nullptr && !declared.differing_compression.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("codec ", codec.spec().name,
+                     ": expected it on all workers, each of which takes part in "
+                     "every phase; got ",
+                     declared.differing_compression));
+  }
   codecs_.WarnOfDifference(declared.differing_compression);
+  std::vector<std::vector<TensorPlan>> keys = auxiliary.Take(&declared.plans);
   std::vector<TensorPlan>& plans = declared.plans;
-  if (rank() == 0)
-    SLIMPS_RETURN_IF_ERROR(SendInitialValues(
-        tensors, plans,
-        {.combine = codecs_.plan()->compressor().combine(),
-         .hashing = options_.checksums ? PayloadHashing::kXxh3 : PayloadHashing::kOff},
-        node_.courier()));
+  if (rank() == 0) {
+    const InitialValueOptions values = {
+        .combine = codec.combine(),
+        .hashing = options_.checksums ? PayloadHashing::kXxh3 : PayloadHashing::kOff};
+    SLIMPS_RETURN_IF_ERROR(SendInitialValues(tensors, plans, values, node_.courier()));
+    SLIMPS_RETURN_IF_ERROR(auxiliary.SendValues(keys, values, node_.courier()));
+  }
   for (const TensorPlan& plan : plans) tensors_->staging()->AddKeys(plan.bytes());
   keys_.Add(std::move(plans));
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (keys[i].empty()) continue;
+    tensors_->phases()->AddTensor(keys_.Find(tensors[i].key).value(), std::move(keys[i]));
+  }
   // No worker goes on before the servers have rank 0's values.
   return node_.Barrier("kvstore/init");
 }
@@ -165,12 +183,19 @@ absl::Status DistStore::LoadOptimizerStates(std::string_view content) {
   return states_->Load(content);
 }
 
+std::vector<const TensorPlan*> DistStore::KeysWithStates() const {
+  std::vector<const TensorPlan*> keys = keys_.InNameOrder();
+  for (const TensorPlan* key : tensors_->phases()->MemoryKeys()) keys.push_back(key);
+  std::ranges::sort(keys, {}, [](const TensorPlan* one) { return one->key.typed_name(); });
+  return keys;
+}
+
 absl::StatusOr<std::string> DistStore::SaveResiduals() {
   SLIMPS_RETURN_IF_ERROR(Wait());
   std::string content;
-  SLIMPS_RETURN_IF_ERROR(tensors_->pushes()->UseStates([&](StateStore& states) {
+  SLIMPS_RETURN_IF_ERROR(tensors_->UseStates([&](StateStore& states) {
     const auto build = [&] {
-      content = BuildResiduals(keys_.InNameOrder(), options_.grad_scale, states);
+      content = BuildResiduals(KeysWithStates(), options_.grad_scale, states);
       return absl::OkStatus();
     };
     return OrOutOfMemory(build, "saving residuals");
@@ -182,10 +207,10 @@ absl::Status DistStore::LoadResiduals(std::string_view content) {
   SLIMPS_RETURN_IF_ERROR(Wait());
   StateStore loaded;
   const auto parse = [&] {
-    return ParseResiduals(content, keys_.InNameOrder(), options_.grad_scale, &loaded);
+    return ParseResiduals(content, KeysWithStates(), options_.grad_scale, &loaded);
   };
   SLIMPS_RETURN_IF_ERROR(OrOutOfMemory(parse, "loading residuals"));
-  return tensors_->pushes()->UseStates([&](StateStore& states) {
+  return tensors_->UseStates([&](StateStore& states) {
     states.ReplaceBy(std::move(loaded));
     return absl::OkStatus();
   });

@@ -92,6 +92,9 @@ class DistStore final : public KVStore {
   }
 
  private:
+  // The keys that a file of residuals names: those of tensors, and of what codecs keep of them.
+  std::vector<const TensorPlan*> KeysWithStates() const;
+
   DistStore(wire::StoreMode mode, const KVStoreOptions& options,
             std::unique_ptr<Transport> transport);
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "compress/format/rows.h"
 #include "proto/base/clock.h"
 #include "proto/base/out_of_memory.h"
 #include "proto/base/status_macros.h"
@@ -30,6 +31,19 @@ absl::Status CheckAnswer(const TensorPlan& tensor, const RowRequest& request, ui
       " and ", got.elements(), " in ", wire::Format_Name(got.format())));
 }
 
+std::vector<ReadyPayload> MakeReady(std::vector<Payload> payloads) {
+  std::vector<ReadyPayload> ready;
+  for (Payload& rows : payloads) {
+    const EncodeStats stats = {.payload_bytes = rows.size(),
+                               .elements_sent = ElementsInRows(rows.bytes())};
+    ready.push_back({.format = wire::ROWS,
+                     .payload = std::move(rows),
+                     .elements = stats.elements_sent,
+                     .stats = stats});
+  }
+  return ready;
+}
+
 }  // namespace
 
 absl::Status RowTraffic::Push(const Key& key, std::span<const int64_t> rows,
@@ -42,12 +56,12 @@ absl::Status RowTraffic::Push(const Key& key, std::span<const int64_t> rows,
         codec.ToString(), ", whose residuals belong to whole tensors"));
   }
   const SteadyTime start = options_.clock->Now();
-  using Payloads = std::shared_ptr<const std::vector<Payload>>;
+  using Payloads = std::shared_ptr<const std::vector<ReadyPayload>>;
   const auto prepare = [&]() -> absl::StatusOr<Payloads> {
     SLIMPS_ASSIGN_OR_RETURN(const SummedRows sums,
                             SumByRow(*tensor, rows, values, options_.grad_scale));
     SLIMPS_ASSIGN_OR_RETURN(std::vector<Payload> payloads, MakeRowPayloads(*tensor, sums));
-    return std::make_shared<const std::vector<Payload>>(std::move(payloads));
+    return std::make_shared<const std::vector<ReadyPayload>>(MakeReady(std::move(payloads)));
   };
   SLIMPS_ASSIGN_OR_RETURN(Payloads payloads,
                           OrOutOfMemory(prepare, "push of rows", key.typed_name()));

@@ -73,6 +73,7 @@ absl::Status SendInitialValues(const std::vector<InitTensor>& tensors,
     for (size_t i = 0; i < tensor.partitions.size(); ++i) {
       const PartitionPlan& partition = tensor.partitions[i];
       wire::InitItem init = MakeInitItem(tensor, i, options.combine);
+      init.set_auxiliary(options.auxiliary);
       Payload value = Payload::Copy(
           std::as_bytes(tensors[k].value.subspan(partition.offset, partition.elements)));
       init.set_payload_bytes(value.size());

@@ -51,6 +51,7 @@ struct DeclaredTensors {
 struct InitialValueOptions {
   Combine combine = Combine::kSum;                 // how servers combine the workers' gradients
   PayloadHashing hashing = PayloadHashing::kXxh3;  // kOff: servers do not hash pulls either
+  bool auxiliary = false;                          // the keys are auxiliary ones
   size_t max_bytes = size_t{256} << 20;            // under way at once; these bytes are copies
 };
 

@@ -10,6 +10,7 @@
 #include "proto/base/status_macros.h"
 #include "proto/base/trace/trace.h"
 #include "worker/combination.h"
+#include "worker/store/auxiliary_tensors.h"
 #include "worker/tensor/value_check.h"
 
 namespace slimps {
@@ -53,6 +54,15 @@ PushPipelineOptions MakePushOptions(const KVStoreOptions& options, WorkerNode* n
   return push;
 }
 
+PhasedPushesOptions MakePhasesOptions(const KVStoreOptions& options, WorkerNode* node) {
+  return {.exchange = {.timeout = options.timeout, .checksums = options.checksums},
+          .grad_scale = options.grad_scale,
+          .worker = node->rank(),
+          .on_error = [node](absl::Status why) { node->Fail(why, WorkerNode::Cause::kOurs); },
+          .clock = options.clock,
+          .on_out_of_memory = node->on_out_of_memory()};
+}
+
 // Hands a callback's status to the caller that waits for it.
 class Awaited final {
  public:
@@ -88,18 +98,25 @@ TensorTraffic::TensorTraffic(wire::StoreMode mode, const KVStoreOptions& options
       device_(MakeHostDevice()),
       staging_(device_.get(), options.staging_bytes),
       pull_(node->courier(), MakePullOptions(options, node, codecs)),
-      push_(node->courier(), codecs->plan(), MakePushOptions(options, node, codecs, &pull_)) {}
+      push_(node->courier(), codecs->plan(), MakePushOptions(options, node, codecs, &pull_)),
+      phases_(node->courier(), &push_, MakePhasesOptions(options, node)) {}
 
 void TensorTraffic::Fail(const absl::Status& why) {
   staging_.Fail(why);
+  phases_.Fail(why);
   push_.Fail(why);
 }
 
 absl::Status TensorTraffic::Drain() {
   const SteadyTime start = options_.clock->Now();
-  const absl::Status drained = push_.Drain(options_.timeout);
+  absl::Status drained = phases_.Drain(options_.timeout);
+  if (drained.ok()) drained = push_.Drain(options_.timeout);
   AddWait(start);
   return drained;
+}
+
+absl::Status TensorTraffic::UseStates(const std::function<absl::Status(StateStore&)>& use) {
+  return phases_.WhileIdle(options_.timeout, [&] { return push_.UseStates(use); });
 }
 
 absl::Status TensorTraffic::Wait() {
@@ -124,13 +141,14 @@ absl::Status TensorTraffic::Finish() {
 StoreTotals TensorTraffic::totals() const {
   const PushTotals pushed = push_.totals();
   const PullTotals pulled = pull_.totals();
+  const PhasedPushes::Totals phases = phases_.totals();
   MutexLock lock(&mutex_);
   return {.pushed = pushed.prepared,
-          .bytes_pushed = pushed.payload_bytes,
-          .bytes_pulled = pulled.payload_bytes,
+          .bytes_pushed = pushed.payload_bytes + phases.exchanged.bytes_pushed,
+          .bytes_pulled = pulled.payload_bytes + phases.exchanged.bytes_pulled,
           .changes_pulled = pulled.changes,
           .copy = copy_,
-          .encode = pushed.encode,
+          .encode = pushed.encode + phases.encode,
           .send = pushed.send,
           .wait = wait_,
           .decode = pulled.decode};
@@ -153,6 +171,7 @@ absl::StatusOr<PushJob> TensorTraffic::MakePushJob(const Key& key, std::span<con
   SLIMPS_RETURN_IF_ERROR(node_->CheckOpen());
   SLIMPS_ASSIGN_OR_RETURN(const TensorPlan* tensor, keys_->Find(key));
   SLIMPS_RETURN_IF_ERROR(CheckLength(*tensor, gradient.size(), "push"));
+  SLIMPS_RETURN_IF_ERROR(CheckCodec());
   SLIMPS_ASSIGN_OR_RETURN(GradientBuffers grad_bufs, staging_.Acquire(*tensor, options_.timeout));
   const SteadyTime start = options_.clock->Now();
   SLIMPS_ASSIGN_OR_RETURN(const float largest, CopyGradient(*tensor, gradient, grad_bufs));
@@ -166,6 +185,13 @@ absl::StatusOr<PushJob> TensorTraffic::MakePushJob(const Key& key, std::span<con
   TraceLog::Global().AddOfThread(TraceStage::kCopy, {key.typed_name(), 0, job.round}, start,
                                  options_.clock->Now());
   return job;
+}
+
+absl::Status TensorTraffic::CheckCodec() {
+  if (checked_codec_.load()) return absl::OkStatus();
+  SLIMPS_RETURN_IF_ERROR(CheckTakesSome(codecs_->plan()->compressor(), keys_->InNameOrder()));
+  checked_codec_.store(true);
+  return absl::OkStatus();
 }
 
 PushJob TensorTraffic::CountJob(const TensorPlan* tensor, int priority) {
@@ -210,20 +236,24 @@ absl::Status TensorTraffic::PushNothing(const Key& key) {
 }
 
 absl::Status TensorTraffic::PushRows(const TensorPlan& tensor,
-                                     std::shared_ptr<const std::vector<Payload>> payloads,
+                                     std::shared_ptr<const std::vector<ReadyPayload>> payloads,
                                      int priority) {
   PushJob job = CountJob(&tensor, priority);
-  job.rows = std::move(payloads);
+  job.ready = std::move(payloads);
   return Submit(std::move(job));
 }
 
 absl::Status TensorTraffic::Submit(PushJob job) {
   const TensorPlan& tensor = *job.tensor;
   const absl::Status submitted =
-      SayingWhatFor("push", tensor.key.typed_name(), [&] { return push_.Submit(std::move(job)); });
+      SayingWhatFor("push", tensor.key.typed_name(), [&] { return Queue(std::move(job)); });
   // The round is already counted. Without this push, that round and all later ones never complete.
   if (!submitted.ok()) node_->Fail(submitted, WorkerNode::Cause::kOurs);
   return submitted;
+}
+
+absl::Status TensorTraffic::Queue(PushJob job) {
+  return phases_.Has(*job.tensor) ? phases_.Submit(std::move(job)) : push_.Submit(std::move(job));
 }
 
 // ---- pulls --------------------------------------------------------------------------------------
@@ -316,8 +346,8 @@ absl::StatusOr<bool> TensorTraffic::SendTogether(const PushJob& job, std::span<f
                                                  SteadyTime* prepared) {
   const TensorPlan& tensor = *job.tensor;
   // SubmitWithPush takes plain pulls only: no change of the weights, and none that is measured.
-  if (mode_ != wire::DIST_SYNC || !options_.coalesce || codecs_->NeedsCopy(tensor, job.round) ||
-      codecs_->plan()->MeasuresPull(tensor, job.round)) {
+  if (mode_ != wire::DIST_SYNC || !options_.coalesce || phases_.Has(tensor) ||
+      codecs_->NeedsCopy(tensor, job.round) || codecs_->plan()->MeasuresPull(tensor, job.round)) {
     return false;
   }
   SLIMPS_ASSIGN_OR_RETURN(std::optional<OutgoingItem> push, push_.PrepareNow(job));

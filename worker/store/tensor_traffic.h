@@ -2,8 +2,8 @@
 // TensorTraffic: whole tensors on their way. It counts the rounds that this worker pushes, copies
 // gradients to grad_buf, and knows which version a pull must see.
 //
-//   caller --Device copy--> grad_buf --> PushPipeline --> Courier --> servers
-//                      (GradientStaging)
+//   caller --Device copy--> grad_buf --------------> PushPipeline --> Courier --> servers
+//                      (GradientStaging) \> PhasedPushes />
 //   caller <-- out <------- PullMerger <--- Courier <--
 //
 //   TensorTraffic tensors(mode, options, &keys, &node, &codecs);
@@ -30,6 +30,7 @@
 #include "proto/base/mutex.h"
 #include "worker/device/device.h"
 #include "worker/kvstore.h"
+#include "worker/phases/phased_pushes.h"
 #include "worker/pull/pull_merger.h"
 #include "worker/push/push_pipeline.h"
 #include "worker/push/staging.h"
@@ -49,7 +50,7 @@ class TensorTraffic final {
   absl::Status PushNothing(const Key& key);
   // Pushes rows of the tensor: one payload of format rows for each partition.
   absl::Status PushRows(const TensorPlan& tensor,
-                        std::shared_ptr<const std::vector<Payload>> payloads, int priority);
+                        std::shared_ptr<const std::vector<ReadyPayload>> payloads, int priority);
   absl::Status Pull(const Key& key, std::span<float> out, int priority);
   absl::Status PushPull(const Key& key, std::span<const float> gradient, std::span<float> out,
                         int priority);
@@ -87,6 +88,12 @@ class TensorTraffic final {
   StoreTotals totals() const;
   GradientStaging* staging() { return &staging_; }
   PushPipeline* pushes() { return &push_; }
+  PhasedPushes* phases() { return &phases_; }
+
+  // Calls `use` with what codecs keep of every partition, once every push is acknowledged, and
+  // returns its result. Nothing is encoded while `use` runs.
+  // DeadlineExceeded: some pushes stayed unacknowledged.
+  absl::Status UseStates(const std::function<absl::Status(StateStore&)>& use);
 
  private:
   // Counts the round and returns a job that carries nothing yet.
@@ -104,6 +111,10 @@ class TensorTraffic final {
   absl::StatusOr<bool> SendTogether(const PushJob& job, std::span<float> out,
                                     std::function<void(absl::Status)> pulled, SteadyTime* prepared);
   absl::StatusOr<const TensorPlan*> FindForPull(const Key& key, size_t elements);
+  // Hands the job to the stage that its tensor's pushes take.
+  absl::Status Queue(PushJob job);
+  // Checks once, when all tensors are known, that the codec does something.
+  absl::Status CheckCodec();
   absl::Status Drain();
   void AddWait(SteadyTime since);
 
@@ -116,13 +127,16 @@ class TensorTraffic final {
   GradientStaging staging_;
   // True after Leave: rounds are made without this worker. Publishes nothing but itself.
   std::atomic<bool> left_{false};
+  // True once a push was checked against the codec. Publishes nothing but itself.
+  std::atomic<bool> checked_codec_{false};
 
   mutable Mutex mutex_;
   absl::Duration copy_ ABSL_GUARDED_BY(mutex_);
   absl::Duration wait_ ABSL_GUARDED_BY(mutex_);
 
   PullMerger pull_;
-  PushPipeline push_;  // declared after all that its thread uses until it ends
+  PushPipeline push_;    // declared after all that its thread uses until it ends
+  PhasedPushes phases_;  // likewise: its thread uses push_
 };
 
 }  // namespace slimps

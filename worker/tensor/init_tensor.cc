@@ -17,6 +17,7 @@ absl::StatusOr<wire::KeyInfo> DeclarationOf(const InitTensor& tensor) {
   info.set_name(tensor.key.typed_name());
   info.set_dtype(tensor.dtype);
   info.set_layer(tensor.declared_layer());
+  info.set_partition_elements(tensor.partition_elements);
   for (const int64_t extent : tensor.shape) info.add_shape(extent);
   if (ElementCount(info, kMaxElements).value_or(0) > 0) return info;
   return absl::InvalidArgumentError(absl::StrCat("init of key ", info.name(), ": shape [",

@@ -3,6 +3,7 @@
 #ifndef SLIMPS_WORKER_TENSOR_INIT_TENSOR_H_
 #define SLIMPS_WORKER_TENSOR_INIT_TENSOR_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -28,6 +29,7 @@ struct InitTensor {
   std::span<const float> value;                         // rank 0's; others may leave it empty
   std::optional<wire::LayerKind> layer = std::nullopt;  // nullopt: LayerByShape
   wire::DType dtype = wire::FLOAT32;  // on the wire and when pulled; the servers keep fp32
+  size_t partition_elements = 0;      // not 0: for this tensor, in place of the store's
 
   wire::LayerKind declared_layer() const { return layer.value_or(LayerByShape(shape)); }
 };

@@ -56,6 +56,9 @@ absl::Status CheckSense(const CodecEntry& entry, const CodecSpec& spec) {
     if (entry.options.empty()) {
       return Refuse(spec, option, "gradients are sent as they are, nothing comes before that");
     }
+    if (entry.has_phases) {
+      return Refuse(spec, option, "the phases of its exchange see the gradient as it is");
+    }
     if (option == "momentum" && Has(entry, "mu")) {
       return Refuse(spec, option, "it has momentum of its own, see its options mu and nesterov");
     }
@@ -144,7 +147,7 @@ bool IsDecoratorOption(const CodecEntry& entry, std::string_view option) {
 
 std::vector<std::string_view> DecoratorOptions(const CodecEntry& entry) {
   std::vector<std::string_view> names;
-  if (entry.options.empty()) return names;
+  if (entry.options.empty() || entry.has_phases) return names;
   for (const std::string_view name : kOptions) {
     const bool refused = (name == "momentum" && Has(entry, "mu")) ||
                          (name == "warmup" && !Has(entry, "ratio")) ||

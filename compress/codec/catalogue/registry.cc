@@ -40,8 +40,8 @@ absl::Status CheckOptionNames(const CodecSpec& spec, const CodecEntry& entry) {
 
 std::vector<CodecEntry> AllCodecs() {
   std::vector<CodecEntry> all;
-  for (const auto family :
-       {RawCodecs, SignCodecs, QuantizerCodecs, SparseCodecs, BinCodecs, MomentumCodecs}) {
+  for (const auto family : {RawCodecs, SignCodecs, QuantizerCodecs, SparseCodecs, BinCodecs,
+                            MomentumCodecs, LowRankCodecs}) {
     for (CodecEntry& entry : family()) all.push_back(std::move(entry));
   }
   return all;

@@ -21,6 +21,7 @@ struct CodecEntry {
   std::string_view name;
   std::vector<std::string_view> options;
   absl::StatusOr<std::unique_ptr<Codec>> (*make)(const CodecSpec&, const Kernels&);
+  bool has_phases = false;  // Codec::phases() is not null; it takes no decorator then
 };
 
 // The codecs by family. Each list lies beside its codecs, in *_codecs.cc.
@@ -30,6 +31,7 @@ std::vector<CodecEntry> QuantizerCodecs();  // signsgd, terngrad, qsgd, ditherin
 std::vector<CodecEntry> SparseCodecs();     // topk, randomk, mstopk, redsync, threshold
 std::vector<CodecEntry> BinCodecs();        // adacomp, local_selection, dryden
 std::vector<CodecEntry> MomentumCodecs();   // dgc
+std::vector<CodecEntry> LowRankCodecs();    // powersgd
 
 // Returns all families' codecs, in the order above.
 std::vector<CodecEntry> AllCodecs();

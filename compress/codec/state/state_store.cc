@@ -10,21 +10,30 @@
 
 namespace slimps {
 
+absl::StatusOr<CodecState*> StateStore::StateOf(KeyId key, uint32_t partition, size_t elements) {
+  CodecState& state = states_.try_emplace(CodecStateId(key, partition), elements).first->second;
+  if (state.elements() == elements) return &state;
+  return absl::FailedPreconditionError(absl::StrCat("codec state of key ", absl::Hex(key),
+                                                    ", partition ", partition, ": expected ",
+                                                    state.elements(), " elements, got ", elements));
+}
+
+absl::StatusOr<std::span<float>> StateStore::Keep(KeyId key, size_t elements) {
+  MutexLock lock(&mutex_);
+  SLIMPS_ASSIGN_OR_RETURN(CodecState* const state, StateOf(key, /*partition=*/0, elements));
+  state->AddZeros(StateKind::kResidual);
+  return state->residual();
+}
+
 absl::StatusOr<CodecState*> StateStore::Prepare(const Codec& codec, KeyId key, uint32_t partition,
                                                 EncodeInput& input) {
   if (!codec.wants_residual() && !codec.wants_momentum() && Find(key, partition) == nullptr) {
     return nullptr;
   }
-  const size_t elements = input.gradient.size();
   MutexLock lock(&mutex_);
-  CodecState& state = states_.try_emplace(CodecStateId(key, partition), elements).first->second;
-  if (state.elements() != elements) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("codec state of key ", absl::Hex(key), ", partition ", partition,
-                     ": expected ", state.elements(), " elements, got ", elements));
-  }
-  state.LendTo(codec, input);
-  return &state;
+  SLIMPS_ASSIGN_OR_RETURN(CodecState* const state, StateOf(key, partition, input.gradient.size()));
+  state->LendTo(codec, input);
+  return state;
 }
 
 CodecState* StateStore::Find(KeyId key, uint32_t partition) {

@@ -16,6 +16,7 @@
 #define SLIMPS_COMPRESS_CODEC_STATE_STATE_STORE_H_
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -39,6 +40,11 @@ class StateStore final {
   // FailedPrecondition: the partition has states of another length than the gradient.
   [[nodiscard]] absl::StatusOr<CodecState*> Prepare(const Codec& codec, KeyId key,
                                                     uint32_t partition, EncodeInput& input);
+
+  // Returns the residual of a key that stands for no gradient: so many numbers that a codec keeps,
+  // zeros at first.
+  // FailedPrecondition: the key has states of another length.
+  [[nodiscard]] absl::StatusOr<std::span<float>> Keep(KeyId key, size_t elements);
 
   // Returns the partition's state; nullptr if it was never compressed.
   CodecState* Find(KeyId key, uint32_t partition);
@@ -64,6 +70,9 @@ class StateStore final {
                                          const PartitionGrid& to);
 
  private:
+  absl::StatusOr<CodecState*> StateOf(KeyId key, uint32_t partition, size_t elements)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
   mutable Mutex mutex_;
   CodecStates states_ ABSL_GUARDED_BY(mutex_);
 };

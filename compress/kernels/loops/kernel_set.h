@@ -8,6 +8,7 @@
 #include "compress/kernels/loops/bins_loops.h"
 #include "compress/kernels/loops/factors_loops.h"
 #include "compress/kernels/loops/levels_loops.h"
+#include "compress/kernels/loops/lowrank_loops.h"
 #include "compress/kernels/loops/momentum_loops.h"
 #include "compress/kernels/loops/quantize_loops.h"
 #include "compress/kernels/loops/raw_loops.h"
@@ -31,6 +32,7 @@ constexpr Kernels MakeKernelSet(std::string_view name, bool (*runs_here)()) {
           .bins = kBinKernels,
           .factors = kFactorKernels,
           .momentum = kMomentumKernels,
+          .lowrank = kLowRankKernels,
           .rotate = kRotateKernels,
           .sum = kSumKernels,
           .update = kUpdateKernels};

@@ -122,6 +122,55 @@ TEST(Directory, TheSpecSaysHowGradientsAreCombined) {
   EXPECT_EQ(spec.combine, Combine::kMajority);
 }
 
+wire::InitItem MakeAuxiliary(const std::string& name, int64_t rows, int64_t row,
+                             wire::Combine combine) {
+  wire::InitItem item = MakeInitItem(name, static_cast<uint64_t>(rows * row));
+  item.mutable_info()->clear_shape();
+  item.mutable_info()->add_shape(rows);
+  item.mutable_info()->add_shape(row);
+  item.set_combine(combine);
+  item.set_auxiliary(true);
+  return item;
+}
+
+TEST(Directory, AnAuxiliaryKeyIsDeclaredWithItsCombination) {
+  Directory directory(1, {});
+  PartitionSpec spec;
+  ASSERT_TRUE(directory.Declare(MakeAuxiliary("p", 2, 3, wire::ORTHOGONALISE), &spec).ok());
+  EXPECT_TRUE(spec.auxiliary);
+  EXPECT_EQ(spec.combine, Combine::kOrthogonalise);
+  EXPECT_EQ(spec.row_elements, 3u);
+  ASSERT_TRUE(directory.Declare(MakeAuxiliary("m", 1, 3, wire::MAXIMUM), &spec).ok());
+  EXPECT_EQ(spec.combine, Combine::kMaximum);
+  ASSERT_TRUE(directory.Declare(MakeAuxiliary("q", 2, 3, wire::SUM), &spec).ok());
+  EXPECT_EQ(spec.combine, Combine::kSum);
+}
+
+TEST(Directory, AnAuxiliaryKeyThatCannotBeIsRefusedInWords) {
+  Directory directory(1, {});
+  const auto words = [&](const wire::InitItem& item) {
+    PartitionSpec spec;
+    return std::string(directory.Declare(item, &spec).status().message());
+  };
+  EXPECT_THAT(words(MakeAuxiliary("a", 3, 2, wire::ORTHOGONALISE)),
+              HasSubstr("3 rows of 2 elements cannot be orthonormal, expected at most 2"));
+  EXPECT_THAT(words(MakeAuxiliary("a", 2, 2, wire::MAJORITY)),
+              HasSubstr("combined by MAJORITY: expected SUM, MAXIMUM or ORTHOGONALISE"));
+  wire::InitItem item = MakeAuxiliary("a", 2, 2, wire::SUM);
+  item.set_partitions(2);
+  EXPECT_THAT(words(item), HasSubstr("an auxiliary key of 2 partitions and type FLOAT32"));
+  item = MakeAuxiliary("a", 2, 2, wire::SUM);
+  item.mutable_info()->set_dtype(wire::BFLOAT16);
+  EXPECT_THAT(words(item), HasSubstr("type BFLOAT16, expected 1 and FLOAT32"));
+  item = MakeAuxiliary("a", 2, 2, wire::MAXIMUM);
+  item.set_auxiliary(false);
+  EXPECT_THAT(words(item), HasSubstr("combined by MAXIMUM: expected SUM or MAJORITY"));
+  ASSERT_EQ(words(MakeAuxiliary("a", 2, 2, wire::SUM)), "");
+  item = MakeAuxiliary("a", 2, 2, wire::SUM);
+  item.set_auxiliary(false);
+  EXPECT_THAT(words(item), HasSubstr("combined by SUM as an auxiliary key, now with 4"));
+}
+
 TEST(Directory, TheSpecSaysAllThatTheItemDid) {
   Directory directory(1, {});
   Message message;

@@ -34,7 +34,7 @@ TEST_F(ServerServiceFaultsTest, HostileItemsAreAnsweredOneByOneAndHarmNothing) {
   AddPush(&push, {.round = 2, .values = {1, 1}, .ticket = 8});
   push.header.mutable_push()->mutable_items(7)->set_format(static_cast<wire::Format>(99));
   AddPush(&push, {.round = 2, .values = {1, 1}, .ticket = 9});
-  push.header.mutable_push()->mutable_items(8)->set_phase(3);
+  push.header.mutable_push()->mutable_items(8)->set_change_codec("no such codec");
   AddPush(&push, {.round = 2, .values = {1, 1}, .ticket = 10});
   push.header.mutable_push()->mutable_items(9)->set_payload_bytes(4);
   AddPush(&push, {.round = 2, .values = {1, 1}, .ticket = 11});

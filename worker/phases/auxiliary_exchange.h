@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// AuxiliaryExchange: one phase of an exchange. It pushes what this worker contributes to a round of
+// an auxiliary key, and brings back what the workers' pushes of that round combine to. Push and
+// pull travel in one message, and small ones of several keys share it.
+//
+//   phases.Combine({.key = plan, .round = 7, .values = payload}, [](Combined combined) { ... });
+//   if (nothing_more_to_add) phases.Flush();
+//
+// The request goes with the push, and no worker pushes a key's next round before it has the answer.
+// So the answer is always exactly the round's.
+//
+// Combine and Flush belong to one thread. The rest is thread-safe.
+#ifndef SLIMPS_WORKER_PHASES_AUXILIARY_EXCHANGE_H_
+#define SLIMPS_WORKER_PHASES_AUXILIARY_EXCHANGE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "proto/base/buffer.h"
+#include "worker/courier/called_once.h"
+#include "worker/courier/coalescer.h"
+#include "worker/courier/courier.h"
+#include "worker/tensor/key_table.h"
+
+namespace slimps {
+
+// What a worker contributes.
+struct Contributed {
+  const TensorPlan* key = nullptr;  // one partition; lives as long as the store
+  uint64_t round = 0;               // from 1; each round once, in their order
+  int priority = 0;
+  Payload values;  // fp32, all elements of the key; empty: this worker contributes nothing
+};
+
+// What the workers' contributions combine to.
+struct Combined {
+  absl::Status status;
+  std::vector<float> values;           // all elements of the key
+  std::vector<uint32_t> contributors;  // the workers that contributed values, in rank order
+};
+
+struct AuxiliaryExchangeOptions {
+  absl::Duration timeout = absl::Seconds(60);
+  bool checksums = true;  // hash payloads
+};
+
+class AuxiliaryExchange final {
+ public:
+  struct Totals {
+    uint64_t bytes_pushed = 0, bytes_pulled = 0;
+  };
+
+  // REQUIRES: `courier` outlives this object, and is stopped before it ends.
+  AuxiliaryExchange(Courier* courier, const AuxiliaryExchangeOptions& options)
+      : courier_(courier), options_(options) {}
+
+  // Sends the contribution, at the latest with Flush, and calls `done` once, on the thread that
+  // brings the answer. Errors:
+  // DeadlineExceeded: some worker did not contribute within the timeout (the message names it).
+  // DataLoss: the answer is not this round of this key.
+  // Otherwise the server's refusal, or the courier's failure.
+  void Combine(Contributed mine, CalledOnce<Combined> done);
+
+  // Sends what waits for company.
+  void Flush();
+
+  // Returns what acknowledged pushes and answers carried.
+  Totals totals() const;
+
+ private:
+  struct Waiting;
+
+  void Add(uint32_t server, OutgoingItem item, int64_t priority);
+  void OnPushed(Waiting& waiting, size_t bytes, const Answer& answer);
+  void OnPulled(Waiting& waiting, const Answer& answer);
+
+  Courier* const courier_;
+  const AuxiliaryExchangeOptions options_;
+  Coalescer coalescer_;
+  // Counters: they publish nothing but themselves.
+  std::atomic<uint64_t> bytes_pushed_{0}, bytes_pulled_{0};
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_WORKER_PHASES_AUXILIARY_EXCHANGE_H_

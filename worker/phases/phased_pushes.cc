@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/phases/phased_pushes.h"
+
+#include <algorithm>
+#include <span>
+
+#include "absl/strings/str_cat.h"
+#include "compress/codec/phases.h"
+#include "compress/codec/state/state_store.h"
+#include "proto/base/buffer.h"
+#include "proto/base/status_copy.h"
+#include "proto/base/status_macros.h"
+#include "proto/base/trace/trace.h"
+#include "proto/net/send_priority.h"
+
+namespace slimps {
+namespace {
+
+std::span<const int64_t> ShapeOf(const TensorPlan& tensor) {
+  return {tensor.info.shape().data(), static_cast<size_t>(tensor.info.shape_size())};
+}
+
+}  // namespace
+
+// One tensor's push of one round. Owned by the phases thread once its first step has begun.
+struct PhasedPushes::Exchange {
+  Exchange(Tensor* of, PushJob pushed) : tensor(of), job(std::move(pushed)) {}
+
+  const TensorPlan& plan() const { return *tensor->plan; }
+
+  Tensor* const tensor;
+  PushJob job;
+  const Codec* codec = nullptr;  // set by Begin, as is all below
+  PhasedInput input;
+  std::vector<PhasedPart> parts;
+  std::vector<CodecState*> states;  // by partition; empty if the worker contributes nothing
+  std::unique_ptr<PhasedRun> run;
+  size_t phase = 0;         // the next to be sent or answered
+  uint64_t sent_bytes = 0;  // of all phases
+  absl::Duration encode;
+};
+
+PhasedPushes::PhasedPushes(Courier* courier, PushPipeline* pushes, PhasedPushesOptions options)
+    : pushes_(pushes),
+      options_(std::move(options)),
+      exchange_(courier, options_.exchange),
+      thread_("phases", [this] { Run(); }) {}
+
+PhasedPushes::~PhasedPushes() {
+  Fail(absl::CancelledError("the store was closed"));
+  {
+    MutexLock lock(&mutex_);
+    stopping_ = true;
+    work_.NotifyOne();
+  }
+  thread_.Join();
+}
+
+void PhasedPushes::AddTensor(const TensorPlan* tensor, std::vector<TensorPlan> keys) {
+  MutexLock lock(&mutex_);
+  tensors_.try_emplace(tensor->key.id(), Tensor{.plan = tensor, .keys = std::move(keys)});
+}
+
+bool PhasedPushes::Has(const TensorPlan& tensor) const {
+  MutexLock lock(&mutex_);
+  return tensors_.contains(tensor.key.id());
+}
+
+std::vector<const TensorPlan*> PhasedPushes::MemoryKeys() const {
+  MutexLock lock(&mutex_);
+  std::vector<const TensorPlan*> keys;
+  for (const auto& [id, tensor] : tensors_) keys.push_back(&tensor.keys.back());
+  return keys;
+}
+
+// ---- the queue ----------------------------------------------------------------------------------
+
+absl::Status PhasedPushes::Submit(PushJob job) {
+  MutexLock lock(&mutex_);
+  SLIMPS_RETURN_IF_ERROR(failed_);
+  Tensor& tensor = tensors_.at(job.tensor->key.id());
+  if (tensor.busy) {
+    tensor.waiting.push_back(std::move(job));
+  } else {
+    Start(&tensor, std::move(job));
+  }
+  ++unfinished_;
+  return absl::OkStatus();
+}
+
+void PhasedPushes::Start(Tensor* tensor, PushJob job) {
+  Queue({.exchange = std::make_shared<Exchange>(tensor, std::move(job))});
+  tensor->busy = true;
+}
+
+void PhasedPushes::Queue(Step step) {
+  const PushJob& job = step.exchange->job;
+  const auto turn = std::pair(-SendPriority(job.round, job.priority), next_sequence_++);
+  queue_.emplace(turn, std::move(step));
+  work_.NotifyOne();
+}
+
+void PhasedPushes::End(const Exchange& exchange) {
+  MutexLock lock(&mutex_);
+  encode_ += exchange.encode;
+  if (!failed_.ok()) return;
+  --unfinished_;
+  Tensor& tensor = *exchange.tensor;
+  tensor.busy = false;
+  if (tensor.waiting.empty()) return;
+  PushJob next = std::move(tensor.waiting.front());
+  tensor.waiting.pop_front();
+  Start(&tensor, std::move(next));
+}
+
+void PhasedPushes::Run() {
+  for (;;) {
+    Step step;
+    bool queue_is_empty = false;
+    {
+      MutexLock lock(&mutex_);
+      working_ = false;
+      changed_.NotifyAll();
+      while (!stopping_ && (paused_ > 0 || queue_.empty())) work_.Wait(&mutex_);
+      if (stopping_) return;
+      working_ = true;
+      step = std::move(queue_.begin()->second);
+      queue_.erase(queue_.begin());
+      queue_is_empty = queue_.empty();
+    }
+    const std::string name = step.exchange->plan().key.typed_name();
+    OrTell(options_.on_out_of_memory, [&] {
+      SayingWhatFor("push", name, [&] {
+        const absl::Status advanced = Advance(step.exchange, std::move(step.answer));
+        if (!advanced.ok()) {
+          options_.on_error(Prefixed(advanced, absl::StrCat("push of key ", name)));
+        }
+        // What waits for company must leave: no later work may come to fill the message up.
+        if (queue_is_empty) exchange_.Flush();
+      });
+    });
+  }
+}
+
+absl::Status PhasedPushes::AwaitIdle(absl::Duration timeout) {
+  const auto idle = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return !failed_.ok() || (unfinished_ == 0 && !working_);
+  };
+  if (!changed_.Await(&mutex_, timeout, idle)) {
+    return absl::DeadlineExceededError(absl::StrCat(
+        unfinished_, " pushes wait for the other workers' pushes of their rounds after ",
+        absl::FormatDuration(timeout)));
+  }
+  return failed_;
+}
+
+absl::Status PhasedPushes::Drain(absl::Duration timeout) {
+  MutexLock lock(&mutex_);
+  return AwaitIdle(timeout);
+}
+
+absl::Status PhasedPushes::WhileIdle(absl::Duration timeout,
+                                     const std::function<absl::Status()>& use) {
+  {
+    MutexLock lock(&mutex_);
+    SLIMPS_RETURN_IF_ERROR(AwaitIdle(timeout));
+    ++paused_;
+  }
+  const absl::Status used = use();
+  MutexLock lock(&mutex_);
+  --paused_;
+  work_.NotifyOne();
+  return used;
+}
+
+void PhasedPushes::Fail(const absl::Status& why) {
+  std::map<std::pair<int64_t, uint64_t>, Step> dropped;
+  MutexLock lock(&mutex_);
+  if (failed_.ok()) failed_ = why;
+  dropped.swap(queue_);
+  for (auto& [id, tensor] : tensors_) tensor.waiting.clear();
+  changed_.NotifyAll();
+}
+
+PhasedPushes::Totals PhasedPushes::totals() const {
+  MutexLock lock(&mutex_);
+  return {.exchanged = exchange_.totals(), .encode = encode_};
+}
+
+// ---- one exchange -------------------------------------------------------------------------------
+
+absl::Status PhasedPushes::Advance(const std::shared_ptr<Exchange>& exchange,
+                                   std::optional<Combined> answer) {
+  Exchange& one = *exchange;
+  if (!answer.has_value()) {
+    SLIMPS_ASSIGN_OR_RETURN(const Codec* const codec,
+                            pushes_->AwaitCodec(one.plan(), one.job.round));
+    if (codec->phases() == nullptr) {
+      const absl::Status submitted = pushes_->Submit(std::move(one.job));
+      End(one);
+      return submitted;
+    }
+    SLIMPS_RETURN_IF_ERROR(Begin(one, *codec));
+  } else {
+    SLIMPS_RETURN_IF_ERROR(answer->status);
+    const SteadyTime start = options_.clock->Now();
+    SLIMPS_RETURN_IF_ERROR(one.run->Take(one.phase++, answer->values, answer->contributors));
+    one.encode += options_.clock->Now() - start;
+  }
+  if (one.phase < one.tensor->keys.size()) return SendPhase(exchange);
+  SLIMPS_RETURN_IF_ERROR(SendPayloads(one));
+  End(one);
+  return absl::OkStatus();
+}
+
+absl::Status PhasedPushes::Begin(Exchange& exchange, const Codec& codec) {
+  const TensorPlan& plan = exchange.plan();
+  StateStore& states = *pushes_->states();
+  exchange.codec = &codec;
+  exchange.input = {.shape = ShapeOf(plan),
+                    .grad_scale = options_.grad_scale,
+                    .context = {.key = plan.key.id(),
+                                .round = exchange.job.round,
+                                .worker = options_.worker,
+                                .layer = static_cast<LayerKind>(plan.info.layer())}};
+  for (const PartitionPlan& part : plan.partitions) {
+    exchange.parts.push_back({.elements = part.elements});
+  }
+  for (size_t i = 0; i < exchange.job.grad_bufs.size(); ++i) {
+    EncodeInput part{.gradient = exchange.job.grad_bufs[i]->floats()};
+    SLIMPS_ASSIGN_OR_RETURN(CodecState* const state,
+                            states.Prepare(codec, plan.key.id(), static_cast<uint32_t>(i), part));
+    exchange.states.push_back(state);
+    exchange.parts[i].gradient = part.gradient;
+    exchange.parts[i].residual = part.residual;
+  }
+  exchange.input.parts = exchange.parts;
+  if (codec.phases()->wants_memory()) {
+    const TensorPlan& last = exchange.tensor->keys.back();
+    SLIMPS_ASSIGN_OR_RETURN(exchange.input.memory, states.Keep(last.key.id(), last.elements));
+  }
+  exchange.run = codec.phases()->BeginExchange(exchange.input);
+  return absl::OkStatus();
+}
+
+absl::Status PhasedPushes::SendPhase(const std::shared_ptr<Exchange>& exchange) {
+  Exchange& one = *exchange;
+  const TensorPlan& key = one.tensor->keys[one.phase];
+  Contributed mine{.key = &key, .round = one.job.round, .priority = one.job.priority, .values = {}};
+  if (one.input.contributes()) {
+    const SteadyTime start = options_.clock->Now();
+    AlignedBuffer values = AlignedBuffer::OfFloats(key.elements, BufferUse::kPayload);
+    SLIMPS_RETURN_IF_ERROR(one.run->Contribute(one.phase, values.floats()));
+    const SteadyTime end = options_.clock->Now();
+    one.encode += end - start;
+    TraceLog::Global().AddOfThread(TraceStage::kEncode, {key.key.typed_name(), 0, one.job.round},
+                                   start, end);
+    if (one.run->has_read_gradients()) one.job.grad_bufs.clear();
+    const size_t bytes = values.size();
+    mine.values = Payload::Adopt(std::move(values), bytes);
+    one.sent_bytes += bytes;
+  }
+  exchange_.Combine(std::move(mine), [this, exchange](Combined combined) {
+    MutexLock lock(&mutex_);
+    if (failed_.ok()) Queue({.exchange = exchange, .answer = std::move(combined)});
+  });
+  return absl::OkStatus();
+}
+
+absl::Status PhasedPushes::SendPayloads(Exchange& exchange) {
+  const SteadyTime start = options_.clock->Now();
+  std::vector<ReadyPayload> payloads(exchange.parts.size());
+  for (size_t i = 0; i < payloads.size() && exchange.input.contributes(); ++i) {
+    ReadyPayload& ready = payloads[i];
+    ready.elements = exchange.plan().partitions[i].elements;
+    ready.stats = exchange.run->StatsOf(i);
+    ready.compressed = true;
+    if (exchange.states[i] != nullptr) exchange.states[i]->NoteEncoded(ready.stats);
+    if (!exchange.run->Sends(i)) continue;
+    AlignedBuffer bytes(exchange.run->MaxPayloadBytes(i), BufferUse::kPayload);
+    SLIMPS_ASSIGN_OR_RETURN(const size_t used, exchange.run->Write(i, bytes.bytes()));
+    ready.format = static_cast<wire::Format>(exchange.codec->format());
+    ready.payload = Payload::Adopt(std::move(bytes), used);
+    ready.stats.payload_bytes = used;
+  }
+  // The phases served the whole tensor: its first partition brings their bytes into the counts.
+  payloads[0].stats.payload_bytes += exchange.sent_bytes;
+  exchange.encode += options_.clock->Now() - start;
+  PushJob job = std::move(exchange.job);
+  job.grad_bufs.clear();
+  job.ready = std::make_shared<const std::vector<ReadyPayload>>(std::move(payloads));
+  return pushes_->Submit(std::move(job));
+}
+
+}  // namespace slimps
