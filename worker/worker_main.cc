@@ -41,7 +41,7 @@ const slimps::WorkerFlags kDefaults;
 const slimps::KVStoreOptions kStoreDefaults;
 }  // namespace
 
-DEFINE_string(model, "mlp", "logistic, mlp, lenet, resnet20 or lstm");
+DEFINE_string(model, "mlp", "logistic, mlp, lenet, resnet20, lstm or char_transformer");
 DEFINE_string(dataset, "digits", "digits, mnist, cifar10 or text");
 DEFINE_string(data_dir, "", "folder that holds the data set's files (digits: may be left out)");
 DEFINE_int64(epochs, kDefaults.epochs, "passes over the training data");

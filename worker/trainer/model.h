@@ -69,8 +69,7 @@ class Model {
   [[nodiscard]] virtual absl::StatusOr<LossSums> Evaluate(const Minibatch& batch) = 0;
 };
 
-// Makes the model `name`: "logistic", "mlp", "lenet", "resnet20" or "lstm". The same seed gives the
-// same first weights.
+// Makes the model `name`, one of networks.h. The same seed gives the same first weights.
 // InvalidArgument: unknown name, or a data set that the model does not fit (the message says which
 // shapes it takes).
 // Internal: the framework failed.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/trainer/networks.h"
 
+#include <cmath>
+#include <limits>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -17,6 +19,9 @@ constexpr int64_t kMlpHidden = 512;
 constexpr int64_t kLenetHidden = 500;
 constexpr int64_t kEmbedding = 64;
 constexpr int64_t kLstmHidden = 256;
+constexpr int64_t kTransformerWidth = 128;
+constexpr int64_t kTransformerLayers = 4;
+constexpr int64_t kTransformerHeads = 4;
 // Two 5x5 convolutions and two poolings leave at least one pixel of an image with this side.
 constexpr int64_t kLenetMinSide = 16;
 
@@ -161,6 +166,88 @@ class CharacterLstm final : public Network {
   nn::Linear output_;
 };
 
+class CausalAttention final : public nn::Module {
+ public:
+  CausalAttention(int64_t width, int64_t heads)
+      : heads_(heads),
+        query_key_value_(register_module("query_key_value", nn::Linear(width, 3 * width))),
+        output_(register_module("output", nn::Linear(width, width))) {}
+  // `hidden` is {batch, window, width}. `future` is {window, window}: true where a character would
+  // see a later one.
+  torch::Tensor forward(const torch::Tensor& hidden, const torch::Tensor& future) {
+    const int64_t batch = hidden.size(0), window = hidden.size(1), width = hidden.size(2);
+    const torch::Tensor by_head = query_key_value_(hidden)
+                                      .view({batch, window, 3, heads_, width / heads_})
+                                      .permute({2, 0, 3, 1, 4});
+    const double scale = 1 / std::sqrt(static_cast<double>(width / heads_));
+    const torch::Tensor scores = by_head[0].matmul(by_head[1].transpose(2, 3)) * scale;
+    constexpr double kNever = -std::numeric_limits<double>::infinity();
+    const torch::Tensor seen = scores.masked_fill(future, kNever).softmax(-1).matmul(by_head[2]);
+    return output_(seen.transpose(1, 2).reshape({batch, window, width}));
+  }
+
+ private:
+  int64_t heads_ = 0;
+  nn::Linear query_key_value_, output_;
+};
+
+class TransformerBlock final : public nn::Module {
+ public:
+  TransformerBlock(int64_t width, int64_t heads)
+      : norm1_(register_module("norm1", nn::LayerNorm(nn::LayerNormOptions({width})))),
+        attention_(register_module("attention", std::make_shared<CausalAttention>(width, heads))),
+        norm2_(register_module("norm2", nn::LayerNorm(nn::LayerNormOptions({width})))),
+        hidden_(register_module("hidden", nn::Linear(width, 4 * width))),
+        output_(register_module("output", nn::Linear(4 * width, width))) {}
+  torch::Tensor forward(const torch::Tensor& x, const torch::Tensor& future) {
+    const torch::Tensor y = x + attention_->forward(norm1_(x), future);
+    return y + output_(torch::gelu(hidden_(norm2_(y))));
+  }
+
+ private:
+  nn::LayerNorm norm1_;
+  std::shared_ptr<CausalAttention> attention_;
+  nn::LayerNorm norm2_;
+  nn::Linear hidden_, output_;
+};
+
+class CharacterTransformer final : public Network {
+ public:
+  CharacterTransformer(int64_t window, int64_t classes)
+      : embedding_(register_module("embedding", nn::Embedding(classes, kTransformerWidth))),
+        positions_(register_module("positions", nn::Embedding(window, kTransformerWidth))) {
+    for (int64_t layer = 1; layer <= kTransformerLayers; ++layer) {
+      blocks_.push_back(register_module(
+          absl::StrCat("block", layer),
+          std::make_shared<TransformerBlock>(kTransformerWidth, kTransformerHeads)));
+    }
+    norm_ = register_module("norm", nn::LayerNorm(nn::LayerNormOptions({kTransformerWidth})));
+    output_ = register_module("output", nn::Linear(kTransformerWidth, classes));
+    constexpr double kDeviation = 0.02;  // of GPT-2's first weights
+    for (auto& module : modules(/*include_self=*/false)) {
+      if (auto* linear = module->as<nn::Linear>()) {
+        nn::init::normal_(linear->weight, 0, kDeviation);
+        nn::init::zeros_(linear->bias);
+      } else if (auto* embedding = module->as<nn::Embedding>()) {
+        nn::init::normal_(embedding->weight, 0, kDeviation);
+      }
+    }
+  }
+  torch::Tensor forward(torch::Tensor x) override {
+    const int64_t window = x.size(1);
+    const torch::Tensor future = torch::ones({window, window}, torch::kBool).triu(1);
+    x = embedding_(x.to(torch::kInt64)) + positions_(torch::arange(window));
+    for (auto& block : blocks_) x = block->forward(x, future);
+    return output_(norm_(x).flatten(0, 1));
+  }
+
+ private:
+  nn::Embedding embedding_, positions_;
+  std::vector<std::shared_ptr<TransformerBlock>> blocks_;
+  nn::LayerNorm norm_{nullptr};
+  nn::Linear output_{nullptr};
+};
+
 absl::Status DoesNotFit(std::string_view name, std::string_view expected,
                         const std::vector<int64_t>& shape) {
   return absl::InvalidArgumentError(absl::StrCat("model ", std::string(name), " expects ",
@@ -174,13 +261,15 @@ absl::StatusOr<std::shared_ptr<Network>> MakeNetwork(std::string_view name,
                                                      const std::vector<int64_t>& sample_shape,
                                                      int64_t classes) {
   const bool image = sample_shape.size() == 3;
-  if (name == "lstm") {
+  if (name == "lstm" || name == "char_transformer") {
     if (sample_shape.size() != 1) return DoesNotFit(name, "windows of text", sample_shape);
-    return std::make_shared<CharacterLstm>(classes);
+    if (name == "lstm") return std::make_shared<CharacterLstm>(classes);
+    return std::make_shared<CharacterTransformer>(sample_shape[0], classes);
   }
   if (name != "logistic" && name != "mlp" && name != "lenet" && name != "resnet20") {
     return absl::InvalidArgumentError(absl::StrCat(
-        "model '", std::string(name), "' is unknown; known: logistic, mlp, lenet, resnet20, lstm"));
+        "model '", std::string(name),
+        "' is unknown; known: logistic, mlp, lenet, resnet20, lstm, char_transformer"));
   }
   if (!image) return DoesNotFit(name, "images", sample_shape);
   if (name == "logistic") return std::make_shared<Logistic>(Elements(sample_shape), classes);

@@ -10,6 +10,10 @@
 //              (He et al. 2016, section 4.2)
 //   lstm       embedding 64, LSTM 256, linear; back-propagation is truncated to the window, and
 //              the state is zero at the window's start
+//   char_transformer
+//              embeddings of characters and places 128, 4 layers of 4 heads, linear; each layer is
+//              layer norm, causal attention, layer norm, linear 512, GELU, linear, both parts with
+//              a shortcut; first weights and order as in GPT-2 (Radford et al. 2019), no dropout
 #ifndef SLIMPS_WORKER_TRAINER_NETWORKS_H_
 #define SLIMPS_WORKER_TRAINER_NETWORKS_H_
 

@@ -44,8 +44,8 @@ absl::Status CheckNumber(const char* flag, double value, double low, double high
 }
 
 absl::Status CheckChoices(const WorkerFlags& flags) {
-  SLIMPS_RETURN_IF_ERROR(
-      CheckChoice("model", flags.model, {"logistic", "mlp", "lenet", "resnet20", "lstm"}));
+  SLIMPS_RETURN_IF_ERROR(CheckChoice(
+      "model", flags.model, {"logistic", "mlp", "lenet", "resnet20", "lstm", "char_transformer"}));
   SLIMPS_RETURN_IF_ERROR(
       CheckChoice("dataset", flags.dataset, {"digits", "mnist", "cifar10", "text"}));
   SLIMPS_RETURN_IF_ERROR(
@@ -82,10 +82,11 @@ absl::Status CheckTogether(const WorkerFlags& flags, const KVStoreOptions& store
     return absl::InvalidArgumentError(absl::StrCat("--data_dir: expected the folder that holds ",
                                                    flags.dataset, "'s files, got none"));
   }
-  if ((flags.model == "lstm") != (flags.dataset == "text")) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--model=", flags.model, " with --dataset=", flags.dataset,
-                     ": expected lstm with text, any other model with a set of images"));
+  const bool reads_text = flags.model == "lstm" || flags.model == "char_transformer";
+  if (reads_text != (flags.dataset == "text")) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--model=", flags.model, " with --dataset=", flags.dataset,
+        ": expected lstm or char_transformer with text, any other model with a set of images"));
   }
   if (store.remeasure_every != 0 && flags.kvstore != "dist_sync") {
     return Refuse("remeasure_every", store.remeasure_every,

@@ -29,6 +29,7 @@ wire::LayerKind KindOf(const torch::nn::Module& module) {
   if (module.as<torch::nn::LSTM>() != nullptr) return wire::RECURRENT;
   if (module.as<torch::nn::Embedding>() != nullptr) return wire::EMBEDDING;
   if (module.as<torch::nn::BatchNorm2d>() != nullptr) return wire::NORMALISATION;
+  if (module.as<torch::nn::LayerNorm>() != nullptr) return wire::NORMALISATION;
   return wire::OTHER;
 }
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <numeric>
 
@@ -64,6 +65,8 @@ LossSums StepSgd(Model* model, const Minibatch& batch, float lr) {
   return *sums;
 }
 
+bool ReadsText(const std::string& model) { return model == "lstm" || model == "char_transformer"; }
+
 TEST(Models, LenetHasCaffesShapes) {
   const auto model = Make("lenet", SyntheticImages(1, kMnistShape));
   const auto shapes = Shapes(*model);
@@ -89,6 +92,46 @@ TEST(Models, Resnet20HasThePapersSize) {
   EXPECT_EQ(Elements(*model), 269722u);  // 0.27 M, He et al. 2016, table 6
 }
 
+TEST(Models, CharTransformerHasFourLayersOfWidth128) {
+  const auto model = Make("char_transformer", SyntheticText(1));
+  const auto shapes = Shapes(*model);
+  // Two embeddings, 4 layers of 12 tensors, a norm and the output.
+  EXPECT_EQ(shapes.size(), 2u + 4 * 12 + 2 + 2);
+  EXPECT_THAT(shapes.at("embedding.weight"), ElementsAre(7, 128));
+  EXPECT_THAT(shapes.at("positions.weight"), ElementsAre(64, 128));
+  EXPECT_THAT(shapes.at("block1.attention.query_key_value.weight"), ElementsAre(384, 128));
+  EXPECT_THAT(shapes.at("block4.hidden.weight"), ElementsAre(512, 128));
+  EXPECT_THAT(shapes.at("output.weight"), ElementsAre(7, 128));
+  // 12 width^2 + 13 width a layer.
+  EXPECT_EQ(Elements(*model), (7u + 64) * 128 + 4 * (12u * 128 * 128 + 13 * 128) + 256 + 7 * 129);
+}
+
+// Returns by how much the logit of label 1 is above that of label 0 at one place of the window: the
+// other labels' losses cancel.
+double LogitOfOneOverZero(Model* model, Minibatch batch, size_t place) {
+  batch.labels[place] = 0;
+  const double zero = model->Evaluate(batch)->loss;
+  batch.labels[place] = 1;
+  return zero - model->Evaluate(batch)->loss;
+}
+
+TEST(Models, CharTransformerSeesEarlierCharactersOnly) {
+  const Dataset data = SyntheticText(1);
+  const auto model = Make("char_transformer", data);
+  const Minibatch batch = FirstSamples(data, 1);
+  const double before = LogitOfOneOverZero(model.get(), batch, 20);
+  for (const size_t place : {0u, 10u, 20u, 21u, 63u}) {
+    Minibatch changed = batch;
+    changed.values[place] = batch.values[place] == 3 ? 4 : 3;
+    const double moved = std::abs(LogitOfOneOverZero(model.get(), changed, 20) - before);
+    if (place <= 20) {
+      EXPECT_GT(moved, 5e-4) << place;
+    } else {
+      EXPECT_LT(moved, 5e-5) << place;  // the rounding of sums
+    }
+  }
+}
+
 TEST(Models, LayersSayWhatKindTheyAre) {
   const auto lenet = Make("lenet", SyntheticImages(1, kMnistShape));
   EXPECT_EQ(lenet->parameters()[0].layer, wire::CONVOLUTION);
@@ -98,6 +141,10 @@ TEST(Models, LayersSayWhatKindTheyAre) {
   EXPECT_EQ(lstm->parameters()[1].layer, wire::RECURRENT);
   const auto resnet = Make("resnet20", SyntheticImages(1, kCifarShape));
   EXPECT_EQ(resnet->parameters()[1].layer, wire::NORMALISATION);
+  const auto transformer = Make("char_transformer", SyntheticText(1));
+  EXPECT_EQ(transformer->parameters()[1].layer, wire::EMBEDDING);
+  EXPECT_EQ(transformer->parameters()[2].layer, wire::NORMALISATION);
+  EXPECT_EQ(transformer->parameters()[4].layer, wire::DENSE);
 }
 
 TEST(Models, ParametersComeInTheOrderOfForward) {
@@ -111,6 +158,11 @@ TEST(Models, TheSeedFixesTheFirstWeights) {
   for (const char* name : {"logistic", "mlp", "lenet", "resnet20"}) {
     EXPECT_EQ(Weights(*Make(name, data, 5)), Weights(*Make(name, data, 5))) << name;
     EXPECT_NE(Weights(*Make(name, data, 5)), Weights(*Make(name, data, 6))) << name;
+  }
+  const Dataset text = SyntheticText(1);
+  for (const char* name : {"lstm", "char_transformer"}) {
+    EXPECT_EQ(Weights(*Make(name, text, 5)), Weights(*Make(name, text, 5))) << name;
+    EXPECT_NE(Weights(*Make(name, text, 5)), Weights(*Make(name, text, 6))) << name;
   }
 }
 
@@ -174,7 +226,7 @@ class EveryModel : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(EveryModel, LearnsASmallBatch) {
   const std::string name = GetParam();
-  const Dataset data = name == "lstm" ? SyntheticText(4) : SyntheticImages(8, kCifarShape);
+  const Dataset data = ReadsText(name) ? SyntheticText(4) : SyntheticImages(8, kCifarShape);
   const auto model = Make(name, data);
   const Minibatch batch = FirstSamples(data, data.train.count);
   const double first = StepSgd(model.get(), batch, 0.05f).MeanLoss();
@@ -185,7 +237,7 @@ TEST_P(EveryModel, LearnsASmallBatch) {
 
 TEST_P(EveryModel, EvaluationCountsEveryLabelAndLeavesTheWeights) {
   const std::string name = GetParam();
-  const Dataset data = name == "lstm" ? SyntheticText(2) : SyntheticImages(2, kCifarShape);
+  const Dataset data = ReadsText(name) ? SyntheticText(2) : SyntheticImages(2, kCifarShape);
   const auto model = Make(name, data);
   const auto before = Weights(*model);
   const auto sums = model->Evaluate(FirstSamples(data, 2));
@@ -197,7 +249,8 @@ TEST_P(EveryModel, EvaluationCountsEveryLabelAndLeavesTheWeights) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, EveryModel,
-                         ::testing::Values("logistic", "mlp", "lenet", "resnet20", "lstm"));
+                         ::testing::Values("logistic", "mlp", "lenet", "resnet20", "lstm",
+                                           "char_transformer"));
 
 TEST(Models, BatchNormalisationEvaluatesByRunningAverages) {
   const Dataset data = SyntheticImages(4, kCifarShape);
@@ -214,6 +267,7 @@ TEST(Models, DataThatDoesNotFitIsRefusedWithItsShape) {
   EXPECT_EQ(lenet.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(lenet.status().message(), HasSubstr("{1, 8, 8}"));
   EXPECT_FALSE(MakeModel("lstm", SyntheticImages(1, kDigitsShape), 1).ok());
+  EXPECT_FALSE(MakeModel("char_transformer", SyntheticImages(1, kDigitsShape), 1).ok());
   EXPECT_FALSE(MakeModel("mlp", SyntheticText(1), 1).ok());
 }
 

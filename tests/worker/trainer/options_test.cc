@@ -38,7 +38,8 @@ TEST(WorkerFlags, DefaultsWithASchedulerAreGood) {
 
 TEST(WorkerFlags, WrongChoicesNameFlagValueAndWhatIsAllowed) {
   EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->model = "vgg"; }),
-              AllOf(HasSubstr("--model=vgg"), HasSubstr("logistic, mlp, lenet, resnet20, lstm")));
+              AllOf(HasSubstr("--model=vgg"),
+                    HasSubstr("logistic, mlp, lenet, resnet20, lstm, char_transformer")));
   EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->dataset = "svhn"; }), HasSubstr("--dataset=svhn"));
   EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->optimizer = "lamb"; }),
               AllOf(HasSubstr("--optimizer=lamb"), HasSubstr("adamw")));
@@ -190,7 +191,8 @@ TEST(WorkerFlags, BackupModelWithoutRoundsIsRefusedWithTheReason) {
 }
 
 TEST(WorkerFlags, ModelsAndDataThatDoNotFitAreRefused) {
-  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->model = "lstm"; }), HasSubstr("lstm with text"));
+  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->model = "lstm"; }),
+              HasSubstr("lstm or char_transformer with text"));
   EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->dataset = "mnist"; }), HasSubstr("--data_dir"));
 }
 
