@@ -15,24 +15,16 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "compress/codec/codec.h"
+#include "compress/spec/names.h"          // IWYU pragma: export
+#include "compress/spec/option_reader.h"  // IWYU pragma: export
 
 namespace slimps {
-
-// Returns InvalidArgument: "unknown WHAT 'GOT': did you mean 'NEAREST'? Valid are A, B, C".
-absl::Status UnknownName(const std::string& what, std::string_view got,
-                         std::span<const std::string_view> valid);
-
-// Returns how many insertions, deletions and replacements of one character turn `a` into `b`.
-size_t EditDistance(std::string_view a, std::string_view b);
 
 // Returns the index in `choices` of the option's value, or `fallback` if the option is not given.
 // InvalidArgument: the value is not in `choices`.
 [[nodiscard]] absl::StatusOr<size_t> ChoiceOption(const CodecSpec& spec, const std::string& option,
                                                   std::span<const std::string_view> choices,
                                                   size_t fallback);
-
-// kPositive: over 0. kFactor: at least 0 and below 1.
-enum class FloatRange { kFinite, kPositive, kFactor };
 
 // Returns the option's value, a decimal fp32 number, or `fallback` if the option is not given.
 // InvalidArgument: the value is no finite number, or it is out of `range`.
