@@ -3,17 +3,27 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 namespace slimps {
 
-int64_t TrimmedMean(std::vector<int64_t> values) {
+namespace {
+
+template <typename T>
+T MeanWithoutEnds(std::vector<T> values) {
   if (values.empty()) return 0;
   const size_t trimmed = values.size() < 3 ? 0 : std::max<size_t>(1, values.size() / 4);
   std::ranges::sort(values);
   const auto first = values.begin() + static_cast<ptrdiff_t>(trimmed);
   const auto last = values.end() - static_cast<ptrdiff_t>(trimmed);
-  return std::accumulate(first, last, int64_t{0}) / (last - first);
+  return std::accumulate(first, last, T{0}) / static_cast<T>(last - first);
 }
+
+}  // namespace
+
+int64_t TrimmedMean(std::vector<int64_t> values) { return MeanWithoutEnds(std::move(values)); }
+
+double TrimmedMeanOfReals(std::vector<double> values) { return MeanWithoutEnds(std::move(values)); }
 
 void SampleWindow::Add(int64_t value) {
   if (samples_.size() < kept_) {

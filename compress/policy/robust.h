@@ -18,6 +18,9 @@ namespace slimps {
 // values, and the median of three. No values: 0.
 int64_t TrimmedMean(std::vector<int64_t> values);
 
+// Returns the same of real values.
+double TrimmedMeanOfReals(std::vector<double> values);
+
 // The newest samples of one quantity. Thread-compatible.
 class SampleWindow final {
  public:

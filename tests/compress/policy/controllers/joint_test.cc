@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compress/policy/controllers/controller.h"
+#include "compress/policy/controllers/iteration_model.h"
+#include "tests/compress/policy/controllers/controller_test_util.h"
+
+namespace slimps {
+namespace {
+
+const std::vector<TensorInfo> kTensors = {{.key = 1, .elements = 20'000},
+                                          {.key = 2, .elements = 100},
+                                          {.key = 3, .elements = 2'000'000},
+                                          {.key = 4, .elements = 200'000}};
+const std::vector<std::string> kFixed = {"fp16", "1bit", "qsgd:bits=4", "qsgd:bits=8",
+                                         "topk:ratio=0.01"};
+
+// What the codecs of these tests do to a tensor: bytes and error as a part of raw ones, and ns per
+// element to encode.
+struct Effect {
+  double bytes, error, encode_ns;
+};
+
+Effect EffectOf(const std::string& codec) {
+  if (codec == "fp16") return {0.5, 1e-7, 0.1};
+  if (codec == "1bit") return {1 / 32.0, 0.4, 0.3};
+  if (codec == "topk:ratio=0.01") return {0.015, 0.8, 2.0};
+  const double bits = NumberIn(codec, "bits");
+  return {bits / 32, std::pow(2, -bits), 0.5};
+}
+
+// `bytes_per_ns`: of the link. The small tensors are the first to be ready.
+Report ReportOn(const Controller& controller, double bytes_per_ns, uint64_t round = 20) {
+  Report report{.workers = 4, .round = round, .rounds = 20, .compute_ns = 1e6};
+  report.pulls_follow_pushes = true;
+  report.link = {.push_startup_ns = 2e5,
+                 .push_ns_per_byte = 1 / bytes_per_ns,
+                 .pull_startup_ns = 2e5,
+                 .pull_ns_per_byte = 1 / bytes_per_ns};
+  const double energy[] = {50, 1, 3, 10};
+  for (size_t i = 0; i < kTensors.size(); ++i) {
+    const TensorInfo& info = kTensors[i];
+    TensorReport tensor{
+        .tensor = info, .ready_ns = 2.5e5 * static_cast<double>(i + 1), .input_norm2 = energy[i]};
+    for (const std::string& codec : controller.Candidates(info)) {
+      const Effect effect = EffectOf(codec);
+      tensor.levels.push_back({.codec = codec,
+                               .error_norm2 = effect.error * energy[i],
+                               .payload_bytes = static_cast<uint64_t>(
+                                   effect.bytes * static_cast<double>(info.raw_bytes())),
+                               .encode_ns = effect.encode_ns * static_cast<double>(info.elements),
+                               .decode_ns = 0.1 * static_cast<double>(info.elements)});
+    }
+    report.tensors.push_back(std::move(tensor));
+  }
+  return report;
+}
+
+// Returns the predicted time and the error of codecs by key.
+struct Outcome {
+  double ns = 0, error = 0;
+};
+
+template <typename CodecOf>
+Outcome OutcomeOf(const Report& report, CodecOf codec_of) {
+  TimedProblem problem{.link = report.link,
+                       .compute_ns = report.compute_ns,
+                       .encode_cores = report.encode_cores,
+                       .workers = report.workers};
+  Allocation allocation;
+  Outcome outcome;
+  for (const TensorReport& tensor : report.tensors) {
+    problem.tensors.push_back(TimedTensorOf(report, tensor, RawLevel::kLast));
+    const auto level =
+        std::ranges::find(tensor.levels, codec_of(tensor.tensor.key), &LevelReport::codec);
+    allocation.push_back(static_cast<size_t>(level - tensor.levels.begin()));
+    outcome.error += problem.tensors.back().levels[allocation.back()].error;
+  }
+  outcome.ns = PredictIterationNs(problem, allocation);
+  return outcome;
+}
+
+Outcome OutcomeOf(const Report& report, const PolicyDecision& decision) {
+  return OutcomeOf(report, [&](KeyId key) {
+    const auto tensor = decision.tensors.find(key);
+    return tensor == decision.tensors.end() ? std::string("none") : tensor->second.steps[0].codec;
+  });
+}
+
+std::string WithCodecs(const std::string& budget) {
+  return "joint:budget=" + budget + ",codecs=fp16|1bit|qsgd:bits=4|qsgd:bits=8|topk:ratio=0.01";
+}
+
+TEST(Joint, BeginsRawAndIsNeverSlowerThanAFixedCodecWithinTheBudget) {
+  for (const std::string budget : {"1bit", "qsgd:bits=4", "topk:ratio=0.01", "0.01"}) {
+    for (const double bytes_per_ns : {0.0125, 0.0375, 0.125, 10.0}) {
+      const auto controller = Make(WithCodecs(budget));
+      const PolicyDecision raw = *controller->Begin(kTensors);
+      EXPECT_EQ(CodecsOf(raw), std::vector<std::string>(3, "none"));
+      const Report report = ReportOn(*controller, bytes_per_ns);
+      const auto decided = controller->Decide(report, 30);
+      ASSERT_TRUE(decided.ok());
+      const Outcome found = OutcomeOf(report, decided->value_or(raw));
+      const double limit =
+          budget == "0.01" ? 0.01 * 63
+                           : OutcomeOf(report, [&](KeyId) { return budget; }).error * (1 + 1e-9);
+      EXPECT_LE(found.error, limit) << budget;
+      for (const std::string& codec : kFixed) {
+        const Outcome fixed = OutcomeOf(report, [&](KeyId) { return codec; });
+        if (fixed.error <= limit) {
+          EXPECT_LE(found.ns, 1.02 * fixed.ns) << budget << " " << codec << " " << bytes_per_ns;
+        }
+      }
+    }
+  }
+}
+
+TEST(Joint, AFastLinkNeedsNoCompression) {
+  const auto controller = Make(WithCodecs("1bit"));
+  ASSERT_TRUE(controller->Begin(kTensors).ok());
+  const auto decided = controller->Decide(ReportOn(*controller, 1000), 30);
+  ASSERT_TRUE(decided.ok());
+  EXPECT_FALSE(decided->has_value());
+}
+
+TEST(Joint, FollowsALinkThatBecomesSlow) {
+  const auto controller = Make(WithCodecs("qsgd:bits=4"));
+  ASSERT_TRUE(controller->Begin(kTensors).ok());
+  ASSERT_FALSE(controller->Decide(ReportOn(*controller, 1000), 30)->has_value());
+  const auto decided = controller->Decide(ReportOn(*controller, 0.0125, 40), 50);
+  ASSERT_TRUE(decided->has_value());
+  EXPECT_EQ((*decided)->from_round, 50u);
+  EXPECT_NE((*decided)->tensors.at(3).steps[0].codec, "none");
+  EXPECT_NE((*decided)->reason.find("ms an iteration predicted instead of"), std::string::npos);
+}
+
+TEST(Joint, SmallGainsChangeNothingAndABrokenBudgetDoes) {
+  const auto controller = Make(WithCodecs("qsgd:bits=4"));
+  ASSERT_TRUE(controller->Begin(kTensors).ok());
+  Report report = ReportOn(*controller, 0.0125);
+  ASSERT_TRUE(controller->Decide(report, 30)->has_value());
+  report.link.push_ns_per_byte *= 1.01;
+  report.round = 40;
+  EXPECT_FALSE(controller->Decide(report, 50)->has_value());
+  // The tensor that was compressed most now has most of the error.
+  report.round = 60;
+  for (LevelReport& level : report.tensors[2].levels) {
+    level.error_norm2 *= level.codec == "qsgd:bits=4" ? 1 : 1000;
+  }
+  report.tensors[2].input_norm2 *= 1000;
+  const auto decided = controller->Decide(report, 70);
+  ASSERT_TRUE(decided.ok());
+  const double budget = OutcomeOf(report, [](KeyId) { return std::string("qsgd:bits=4"); }).error;
+  if (decided->has_value()) {
+    EXPECT_LE(OutcomeOf(report, **decided).error, budget * (1 + 1e-9));
+  }
+}
+
+TEST(Joint, WithoutALinkItSaysWhatWouldDo) {
+  const auto controller = Make("joint");
+  ASSERT_TRUE(controller->Begin(kTensors).ok());
+  const auto decided = controller->Decide({.round = 20}, 30);
+  EXPECT_EQ(decided.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(decided.status().message().find("lgreco with objective=size"), std::string::npos);
+}
+
+TEST(Joint, CandidatesSuitTheTensor) {
+  const auto controller = Make("joint:codecs=powersgd:rank=4|1bit,budget=powersgd:rank=8");
+  EXPECT_EQ(controller->Candidates({.key = 1, .elements = 4096, .rows = 64, .columns = 64}),
+            (std::vector<std::string>{"powersgd:rank=4", "1bit", "powersgd:rank=8"}));
+  EXPECT_EQ(controller->Candidates({.key = 1, .elements = 4096}), std::vector<std::string>{"1bit"});
+  EXPECT_TRUE(controller->Candidates({.key = 1, .elements = 100}).empty());
+}
+
+TEST(Joint, AResumedControllerGoesOn) {
+  const auto first = Make(WithCodecs("qsgd:bits=4")), resumed = Make(WithCodecs("qsgd:bits=4"));
+  ASSERT_TRUE(first->Begin(kTensors).ok());
+  ASSERT_TRUE(first->Decide(ReportOn(*first, 0.0125), 30)->has_value());
+  ASSERT_TRUE(resumed->RestoreState(first->SaveState()).ok());
+  EXPECT_FALSE(resumed->Decide(ReportOn(*first, 0.0125, 40), 50)->has_value());
+  EXPECT_EQ(*resumed->Decide(ReportOn(*first, 1000, 60), 70),
+            *first->Decide(ReportOn(*first, 1000, 60), 70));
+}
+
+TEST(Joint, RefusesWhatMakesNoSense) {
+  const auto refuses = [](const std::string& text, const std::string& part) {
+    const std::string message = RefusalOf(text);
+    EXPECT_NE(message.find(part), std::string::npos) << text << ": " << message;
+  };
+  refuses("joint:budget=0", "expected a number over 0, or a codec, got '0'");
+  refuses("joint:budget=-3", "a number over 0, or a codec");
+  refuses("joint:codecs=1bit|", "expected a codec, got nothing");
+  refuses("joint:codecs=topk:ratio", "expected option=value");
+  refuses("joint:budgets=1bit", "did you mean 'budget'?");
+}
+
+}  // namespace
+}  // namespace slimps
