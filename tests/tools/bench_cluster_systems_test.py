@@ -24,8 +24,18 @@ class SystemsTest(unittest.TestCase):
             "slimgc_1bit",
             "slimgc_2bit",
             "slimgc_1bit_2way",
+            "bf16",
         ):
             self.assertEqual(name, systems.find(name).name)
+
+    def test_bf16_has_all_of_slimgc_but_its_codec_and_measured_thresholds(self):
+        bf16, slimgc = systems.find("bf16")._asdict(), systems.find("slimgc_1bit_2way")._asdict()
+        self.assertEqual(
+            {"name", "says", "compression", "pull", "threshold", "pull_threshold"},
+            {field for field in bf16 if bf16[field] != slimgc[field]},
+        )
+        self.assertEqual(("bf16", "bf16"), (bf16["compression"], bf16["pull"]))
+        self.assertFalse(systems.is_automatic(systems.find("bf16")))
 
     def test_each_step_of_the_ladder_changes_one_mechanism(self):
         steps = [

@@ -76,6 +76,7 @@ TEST_P(ModelsTest, SaysWhereItIsPublishedAndNamesEveryTensorOnce) {
 INSTANTIATE_TEST_SUITE_P(All, ModelsTest,
                          ::testing::Values(Published{"alexnet", 61100840, 16, 0.714, 16.4},
                                            Published{"vgg16", 138357544, 32, 15.47, 5.85},
+                                           Published{"vgg19", 143667240, 38, 19.63, 4.0},
                                            Published{"resnet50", 25557032, 161, 4.09, 5.07},
                                            Published{"resnet152", 60192808, 467, 11.51, 4.0},
                                            Published{"inception_bn", 11295240, 278, 2.04, 4.04},
@@ -85,15 +86,15 @@ INSTANTIATE_TEST_SUITE_P(All, ModelsTest,
                          [](const auto& info) { return std::string(info.param.name); });
 
 TEST(Models, AreThoseOfTheList) {
-  EXPECT_THAT(ModelNames(), ElementsAre("alexnet", "vgg16", "resnet50", "resnet152", "inception_bn",
-                                        "lstm_ptb", "bert_base", "gpt2"));
+  EXPECT_THAT(ModelNames(), ElementsAre("alexnet", "vgg16", "vgg19", "resnet50", "resnet152",
+                                        "inception_bn", "lstm_ptb", "bert_base", "gpt2"));
 }
 
 TEST(Models, AnotherNameIsRefusedWithThoseThatThereAre) {
   const auto model = FindModel("resnet5");
   EXPECT_EQ(model.status().code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(model.status().message(), HasSubstr("'resnet5'"));
-  EXPECT_THAT(model.status().message(), HasSubstr("alexnet, vgg16, resnet50, "));
+  EXPECT_THAT(model.status().message(), HasSubstr("alexnet, vgg16, vgg19, resnet50, "));
 }
 
 TEST(Models, TensorsAreInForwardOrder) {

@@ -1,46 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients without a model: normally distributed numbers. An element gets another number in every
-// round. All tensors share one memory.
+// A model's gradients without training it: each tensor has the statistics that were recorded from
+// training. In every round a tensor's rows have moved on by some places, so that no element has the
+// same number in two rounds that follow each other.
 //
-//   const GradientPool pool(largest_tensor, /*seed=*/rank);
-//   store->Push(key, pool.Of(tensor, round, elements), priority);
+//   const GradientPool pool(model, /*worker=*/rank);
+//   store->Push(key, pool.Of(tensor, round), priority);
 //
 // Thread-safe: constant after construction.
 #ifndef SLIMPS_TOOLS_BENCH_CLUSTER_GRADIENT_POOL_H_
 #define SLIMPS_TOOLS_BENCH_CLUSTER_GRADIENT_POOL_H_
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <random>
 #include <span>
+#include <vector>
 
 #include "proto/base/buffer.h"
+#include "tools/bench/models/models.h"
 
 namespace slimps {
 
 class GradientPool final {
  public:
-  GradientPool(size_t max_elements, uint64_t seed)
-      : values_(AlignedBuffer::OfFloats(max_elements + kShifts * kStep)) {
-    const std::span<float> all = values_.floats();
-    const size_t drawn = std::min(all.size(), kDrawn);
-    std::mt19937 random(static_cast<std::mt19937::result_type>(seed));
-    std::normal_distribution<float> normal(0.0f, 1e-2f);
-    for (size_t i = 0; i < drawn; ++i) all[i] = normal(random);
-    for (size_t i = drawn; i < all.size(); ++i) all[i] = all[i - drawn];
-  }
+  GradientPool(const ModelShape& model, uint64_t worker);
 
-  std::span<const float> Of(size_t tensor, uint64_t round, size_t elements) const {
-    return values_.floats().subspan((tensor * 7 + round * 5) % kShifts * kStep, elements);
-  }
+  // Returns the worker's gradient. It is aligned to a cache line, as a framework's are.
+  std::span<const float> Of(size_t tensor, uint64_t round) const;
 
  private:
-  static constexpr size_t kShifts = 64;
-  static constexpr size_t kStep = 16;  // a cache line: gradients are aligned as a framework's are
-  static constexpr size_t kDrawn = (1 << 20) + 1;
+  struct Tensor {
+    size_t elements = 0;
+    size_t step = 0;       // elements of the rows by which a round moves on; whole cache lines
+    size_t places = 1;     // different ones
+    AlignedBuffer values;  // the gradient, and its first rows once more
+  };
 
-  AlignedBuffer values_;
+  std::vector<Tensor> tensors_;
 };
 
 }  // namespace slimps

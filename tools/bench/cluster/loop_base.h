@@ -47,7 +47,7 @@ class LoopBase : public TrainingLoop {
   // First layers have the highest priority, since the next forward pass needs them first.
   static int PriorityOf(size_t tensor) { return -static_cast<int>(tensor); }
   std::span<const float> Gradient(size_t tensor, int64_t iteration) const {
-    return gradients_.Of(tensor, static_cast<uint64_t>(iteration), elements(tensor));
+    return gradients_.Of(tensor, static_cast<uint64_t>(iteration));
   }
 
   // Returns a hash of `so_far` and the weights.

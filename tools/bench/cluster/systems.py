@@ -96,6 +96,16 @@ ALL = [
     ),
     slimgc("ladder_priorities", "1bit", "and front layers first: slimgc_1bit"),
     slimgc("slimgc_1bit_2way", "1bit", "and compressed pulls", **TWO_WAY),
+    # The baseline of whoever asks whether compression pays: it costs no accuracy, and all that is
+    # not compression is as in SlimGC.
+    slimgc(
+        "bf16",
+        "bf16",
+        "half precision both ways, with SlimGC's backup model, coalescing and priorities",
+        threshold="0",
+        pull="bf16",
+        pull_threshold="0",
+    ),
 ]
 BY_NAME = {entry.name: entry for entry in ALL}
 

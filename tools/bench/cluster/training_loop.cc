@@ -15,12 +15,6 @@ namespace {
 
 constexpr double kLearningRate = 1e-3;
 
-size_t LargestTensor(const ModelShape& model) {
-  size_t largest = 0;
-  for (const ModelTensor& tensor : model.tensors) largest = std::max(largest, tensor.elements());
-  return largest;
-}
-
 wire::OptimizerSpec Sgd() {
   wire::OptimizerSpec spec;
   spec.set_kind(wire::OptimizerSpec::SGD);
@@ -36,7 +30,7 @@ LoopBase::LoopBase(KVStore* store, const ModelShape& model, const TrainingLoopOp
       model_(model),
       options_(options),
       layers_(PlanLayers(model, options.compute)),
-      gradients_(LargestTensor(model), store->rank() + 1) {
+      gradients_(model, store->rank()) {
   for (const ModelTensor& tensor : model.tensors) keys_.emplace_back(tensor.name);
 }
 

@@ -60,6 +60,7 @@ class ModelBuilder final {
 // One function per model.
 ModelShape AlexNet();
 ModelShape Vgg16();
+ModelShape Vgg19();
 ModelShape ResNet50();
 ModelShape ResNet152();
 ModelShape InceptionBn();

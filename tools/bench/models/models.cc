@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "proto/base/status_macros.h"
 #include "tools/bench/models/model_builder.h"
 
 namespace slimps {
@@ -14,11 +15,31 @@ struct NamedModel {
 };
 
 constexpr NamedModel kModels[] = {
-    {"alexnet", AlexNet},          {"vgg16", Vgg16},
-    {"resnet50", ResNet50},        {"resnet152", ResNet152},
-    {"inception_bn", InceptionBn}, {"lstm_ptb", LstmPtb},
-    {"bert_base", BertBase},       {"gpt2", Gpt2},
+    {"alexnet", AlexNet},   {"vgg16", Vgg16},         {"vgg19", Vgg19},
+    {"resnet50", ResNet50}, {"resnet152", ResNet152}, {"inception_bn", InceptionBn},
+    {"lstm_ptb", LstmPtb},  {"bert_base", BertBase},  {"gpt2", Gpt2},
 };
+
+// Sets what each tensor's gradient is like. Models without a recording keep the defaults.
+absl::Status AddRecording(ModelShape* model) {
+  const std::string_view text = RecordingOf(model->name);
+  if (text.empty()) return absl::OkStatus();
+  const auto fail = [model](const std::string& what) {
+    return absl::InternalError(absl::StrCat("recorded/", model->name, ".txt: ", what));
+  };
+  const auto recording = ParseRecording(text);
+  if (!recording.ok()) return fail(std::string(recording.status().message()));
+  for (ModelTensor& tensor : model->tensors) {
+    const auto found = recording->find(tensor.name);
+    if (found == recording->end()) return fail(absl::StrCat("expected a line of ", tensor.name));
+    if (found->second.rows != tensor.rows() || found->second.cols != tensor.cols()) {
+      return fail(absl::StrCat(tensor.name, ": expected ", tensor.rows(), " x ", tensor.cols(),
+                               ", got ", found->second.rows, " x ", found->second.cols));
+    }
+    tensor.gradient = found->second.gradient;
+  }
+  return absl::OkStatus();
+}
 
 }  // namespace
 
@@ -27,6 +48,10 @@ size_t ModelTensor::elements() const {
   for (const int64_t extent : shape) product *= static_cast<size_t>(extent);
   return product;
 }
+
+size_t ModelTensor::rows() const { return static_cast<size_t>(shape.front()); }
+
+size_t ModelTensor::cols() const { return elements() / rows(); }
 
 size_t ModelShape::elements() const {
   size_t sum = 0;
@@ -42,7 +67,10 @@ std::vector<std::string> ModelNames() {
 
 absl::StatusOr<ModelShape> FindModel(std::string_view name) {
   for (const NamedModel& model : kModels) {
-    if (name == model.name) return model.make();
+    if (name != model.name) continue;
+    ModelShape shape = model.make();
+    SLIMPS_RETURN_IF_ERROR(AddRecording(&shape));
+    return shape;
   }
   return absl::NotFoundError(absl::StrCat("unknown model '", std::string(name),
                                           "': expected one of ",

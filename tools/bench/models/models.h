@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gradient tensors of real models: only shapes and amounts of work, as a job pushes and pulls
-// them.
+// The gradient tensors of real models: shapes, amounts of work, and what the gradients are like, as
+// a job pushes and pulls them.
 //
 //   SLIMPS_ASSIGN_OR_RETURN(ModelShape model, FindModel("resnet50"));
 //
@@ -16,6 +16,7 @@
 
 #include "absl/status/statusor.h"
 #include "compress/codec/codec.h"
+#include "tools/bench/models/gradient_statistics.h"
 
 namespace slimps {
 
@@ -27,8 +28,12 @@ struct ModelTensor {
   // Multiply-adds of the layer's forward pass for one sample. The layer's weight has all of them;
   // its other tensors, such as the bias, have 0.
   double multiply_adds = 0;
+  GradientStatistics gradient{};  // recorded from training
 
   size_t elements() const;
+  // The tensor as a matrix: its first extent, and the product of the others.
+  size_t rows() const;
+  size_t cols() const;
 };
 
 struct ModelShape {
@@ -42,10 +47,11 @@ struct ModelShape {
   size_t elements() const;
 };
 
-// Returns alexnet, vgg16, resnet50, resnet152, inception_bn, lstm_ptb, bert_base, gpt2.
+// Returns alexnet, vgg16, vgg19, resnet50, resnet152, inception_bn, lstm_ptb, bert_base, gpt2.
 std::vector<std::string> ModelNames();
 
 // NotFound: there is no such model; the message lists the names.
+// Internal: the model's recording does not fit its tensors.
 [[nodiscard]] absl::StatusOr<ModelShape> FindModel(std::string_view name);
 
 }  // namespace slimps

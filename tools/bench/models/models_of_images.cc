@@ -82,6 +82,36 @@ int64_t AddInception(ModelBuilder& model, const Inception& block, int64_t in, in
   return block.one + block.three + block.double_three + (block.pool > 0 ? block.pool : in);
 }
 
+// Stages of 3 x 3 convolutions, with `deep` convolutions in each of the last three.
+ModelShape Vgg(const std::string& name, const std::string& configuration, int deep, double ratio) {
+  ModelBuilder model(name,
+                     absl::StrCat("torchvision.models; Simonyan and Zisserman, \"Very Deep "
+                                  "Convolutional Networks for Large-Scale Image Recognition\", "
+                                  "2015, configuration ",
+                                  configuration),
+                     ratio);
+  struct Stage {
+    int convolutions;
+    int64_t channels, size;
+  };
+  int64_t in = 3;
+  int index = 0;  // torchvision counts activations and pools too
+  for (const Stage& stage :
+       {Stage{2, 64, 224}, {2, 128, 112}, {deep, 256, 56}, {deep, 512, 28}, {deep, 512, 14}}) {
+    for (int i = 0; i < stage.convolutions; ++i, index += 2) {
+      model.Convolution(
+          absl::StrCat("features.", index),
+          {.in = in, .out = stage.channels, .kernel = 3, .size = stage.size, .bias = true});
+      in = stage.channels;
+    }
+    ++index;
+  }
+  model.Dense("classifier.0", {.in = 512 * 7 * 7, .out = 4096});
+  model.Dense("classifier.3", {.in = 4096, .out = 4096});
+  model.Dense("classifier.6", {.in = 4096, .out = kClasses});
+  return std::move(model).Build();
+}
+
 }  // namespace
 
 ModelShape AlexNet() {
@@ -100,32 +130,9 @@ ModelShape AlexNet() {
   return std::move(model).Build();
 }
 
-ModelShape Vgg16() {
-  ModelBuilder model("vgg16",
-                     "torchvision.models; Simonyan and Zisserman, \"Very Deep Convolutional "
-                     "Networks for Large-Scale Image Recognition\", 2015, configuration D",
-                     5.85);
-  struct Stage {
-    int convolutions;
-    int64_t channels, size;
-  };
-  int64_t in = 3;
-  int index = 0;  // torchvision counts activations and pools too
-  for (const Stage& stage :
-       {Stage{2, 64, 224}, {2, 128, 112}, {3, 256, 56}, {3, 512, 28}, {3, 512, 14}}) {
-    for (int i = 0; i < stage.convolutions; ++i, index += 2) {
-      model.Convolution(
-          absl::StrCat("features.", index),
-          {.in = in, .out = stage.channels, .kernel = 3, .size = stage.size, .bias = true});
-      in = stage.channels;
-    }
-    ++index;
-  }
-  model.Dense("classifier.0", {.in = 512 * 7 * 7, .out = 4096});
-  model.Dense("classifier.3", {.in = 4096, .out = 4096});
-  model.Dense("classifier.6", {.in = 4096, .out = kClasses});
-  return std::move(model).Build();
-}
+ModelShape Vgg16() { return Vgg("vgg16", "D", 3, 5.85); }
+
+ModelShape Vgg19() { return Vgg("vgg19", "E", 4, 4.0); }
 
 ModelShape ResNet50() { return ResNet("resnet50", {3, 4, 6, 3}, 5.07); }
 

@@ -9,35 +9,55 @@
 namespace slimps {
 namespace {
 
+ModelShape Small() {
+  ModelShape model;
+  model.tensors = {{"a.weight", {40, 30}, LayerKind::kDense, 10, {.rms = 0.5}},
+                   {"a.bias", {400}, LayerKind::kDense, 0, {.rms = 1e-3}},
+                   {"b.bias", {3}, LayerKind::kDense, 0, {}}};
+  return model;
+}
+
+double Rms(std::span<const float> values) {
+  double square = 0;
+  for (const float value : values) square += static_cast<double>(value) * value;
+  return std::sqrt(square / static_cast<double>(values.size()));
+}
+
 TEST(GradientPool, GivesEveryTensorAllItsElementsAligned) {
-  constexpr size_t kElements = 3'000'000;  // more than are drawn
-  const GradientPool pool(kElements, 1);
+  const ModelShape model = Small();
+  const GradientPool pool(model, 1);
   for (uint64_t round = 0; round < 130; ++round) {
-    const std::span<const float> gradient = pool.Of(round % 7, round, kElements);
-    EXPECT_EQ(gradient.size(), kElements);
-    EXPECT_EQ(reinterpret_cast<uintptr_t>(gradient.data()) % 64, 0u);
-    EXPECT_TRUE(std::isfinite(gradient.back()));
+    for (size_t i = 0; i < model.tensors.size(); ++i) {
+      const std::span<const float> gradient = pool.Of(i, round);
+      EXPECT_EQ(gradient.size(), model.tensors[i].elements());
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(gradient.data()) % 64, 0u);
+      EXPECT_TRUE(std::isfinite(gradient.back()));
+    }
+  }
+}
+
+TEST(GradientPool, EveryRoundsGradientHasTheTensorsOwnNorm) {
+  const GradientPool pool(Small(), 1);
+  for (uint64_t round = 0; round < 70; ++round) {
+    EXPECT_NEAR(Rms(pool.Of(0, round)), 0.5, 1e-5) << round;
+    EXPECT_NEAR(Rms(pool.Of(1, round)), 1e-3, 1e-8) << round;
   }
 }
 
 TEST(GradientPool, DiffersByRoundTensorAndWorker) {
-  const GradientPool pool(1000, 1), other(1000, 2);
-  EXPECT_NE(pool.Of(0, 1, 1000)[0], pool.Of(0, 2, 1000)[0]);
-  EXPECT_NE(pool.Of(0, 1, 1000)[0], pool.Of(1, 1, 1000)[0]);
-  EXPECT_NE(pool.Of(0, 1, 1000)[0], other.Of(0, 1, 1000)[0]);
-  const GradientPool same(1000, 1);
-  EXPECT_EQ(pool.Of(3, 1, 1000)[0], same.Of(3, 1, 1000)[0]);
+  const GradientPool pool(Small(), 1), other(Small(), 2);
+  EXPECT_NE(pool.Of(0, 1)[0], pool.Of(0, 2)[0]);
+  EXPECT_NE(pool.Of(1, 1)[0], pool.Of(1, 2)[0]);
+  EXPECT_NE(pool.Of(0, 1)[0], other.Of(0, 1)[0]);
+  const GradientPool same(Small(), 1);
+  EXPECT_EQ(pool.Of(1, 9)[3], same.Of(1, 9)[3]);
 }
 
-TEST(GradientPool, IsSpreadAroundZero) {
-  const GradientPool pool(100'000, 5);
-  double sum = 0, square = 0;
-  for (const float value : pool.Of(0, 0, 100'000)) {
-    sum += value;
-    square += value * value;
-  }
-  EXPECT_NEAR(sum / 1e5, 0, 3e-4);
-  EXPECT_NEAR(std::sqrt(square / 1e5), 1e-2, 3e-4);
+TEST(GradientPool, RoundsMoveWholeRowsOn) {
+  const GradientPool pool(Small(), 1);
+  // 8 rows of 30 are the fewest that fill whole cache lines.
+  EXPECT_EQ(pool.Of(0, 0)[8 * 30], pool.Of(0, 1)[0]);
+  EXPECT_EQ(pool.Of(0, 1)[(40 - 8) * 30], pool.Of(0, 0)[0]);
 }
 
 }  // namespace
