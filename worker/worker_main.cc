@@ -48,8 +48,10 @@ DEFINE_int64(epochs, kDefaults.epochs, "passes over the training data");
 DEFINE_int64(batch, kDefaults.batch, "samples per worker and step");
 DEFINE_string(optimizer, "sgd", "what the servers step by: sgd, momentum, nesterov, adam or adamw");
 DEFINE_double(lr, kDefaults.lr, "learning rate");
-DEFINE_string(lr_schedule, "constant",
-              "constant, or from --lr to 0 over the run: cosine or linear");
+DEFINE_string(
+    lr_schedule, "constant",
+    "constant, or from --lr to 0 over the run: cosine or linear; one_cycle climbs to --lr "
+    "in the run's first 3/10 and falls to 0 by a cosine");
 DEFINE_double(momentum, kDefaults.momentum, "factor of --optimizer momentum or nesterov");
 DEFINE_double(weight_decay, kDefaults.weight_decay, "weight decay");
 DEFINE_double(clip_norm, kDefaults.clip_norm,

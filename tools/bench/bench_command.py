@@ -14,6 +14,8 @@ from bench import common
 from bench.torch import python_bench
 from bench.soak import soak_bench
 from bench import report_tables
+from bench.training import accuracy_bench
+from bench.training import sensitivity_bench
 from bench.torch import torch_bench
 from bench.transport import transport_bench
 from cli import setup
@@ -171,6 +173,15 @@ KINDS = [
     ),
     Kind("torch", "[OPTION ...]", "PyTorch training beside DDP over gloo (root)", torch_bench.main),
     Kind("python", "[OPTION ...]", "pushing and pulling from Python beside C++", python_bench.main),
+    Kind(
+        "accuracy", "[OPTION ...]", "training with several codecs beside fp32", accuracy_bench.main
+    ),
+    Kind(
+        "sensitivity",
+        "[OPTION ...]",
+        "accuracy over thresholds and learning rates",
+        sensitivity_bench.main,
+    ),
     Kind("soak", "[OPTION ...]", "what memory does over very many rounds", soak_bench.main),
     Kind("render", "FILE [--into PAGE]", "what any of them wrote by --json, as markdown", render),
 ]
@@ -178,7 +189,7 @@ KINDS = [
 
 def usage():
     lines = [
-        "%s slimps bench %-9s %-19s %s"
+        "%s slimps bench %-11s %-19s %s"
         % ("      " if number else "usage:", kind.name, kind.arguments, kind.what)
         for number, kind in enumerate(KINDS)
     ]

@@ -5,13 +5,17 @@ from bench.cluster import cluster_tables
 from bench.codec import codec_tables
 from bench.torch import python_bench
 from bench.torch import torch_bench
+from bench.training import accuracy_bench
+from bench.training import sensitivity_bench
 from bench.transport import transport_tables
 from slimps_launch import schema
 
 # By the first word of the report's "bench". A report without it is codec_tables'.
 TABLES = {
+    "accuracy": accuracy_bench,
     "cluster": cluster_tables,
     "python": python_bench,
+    "sensitivity": sensitivity_bench,
     "torch": torch_bench,
     "transport": transport_tables,
 }
@@ -26,7 +30,9 @@ def check(report):
     module = TABLES.get(report.get("bench", "").split(" ")[0])
     if module is None and "bench" in report:
         schema.refuse(
-            "bench", "transport, cluster LINK, torch LINK, python, or none (codec)", report["bench"]
+            "bench",
+            "transport, cluster LINK, torch LINK, python, accuracy, sensitivity, or none (codec)",
+            report["bench"],
         )
     schema.check(report, codec_tables.shape_of(report) if module is None else module.SHAPE)
 

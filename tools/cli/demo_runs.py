@@ -2,16 +2,13 @@
 """Five runs on real data over a slow link: fp32, bf16, a plain codec, SlimGC, SlimGC both ways."""
 
 import argparse
-import os
 import re
-import subprocess
 import sys
-import tempfile
 
 from cli import curves_svg
 from cli import setup
+from cli import training_job
 from slimps_launch import out_files
-from slimps_launch import job_launch
 from slimps_launch import job_trace
 
 LINK = "100mbit"
@@ -114,14 +111,9 @@ def plan_runs(compression, lr=None):
 def check_runs(worker, runs, seed):
     """Raises SetupError for flags that a worker would refuse, before anything is started."""
     for _, _, flags in runs:
-        checked = subprocess.run(
-            [worker, "--dry_run", "--scheduler", "none:1", "--seed", str(seed)] + TRAINING + flags,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
-        if checked.returncode != 0:
-            raise setup.SetupError(checked.stderr.strip().replace("slimps_worker: ", "demo: "))
+        complaint = training_job.why_refused(worker, TRAINING + flags + ["--seed", str(seed)])
+        if complaint:
+            raise setup.SetupError("demo: " + complaint)
 
 
 def human_bytes(count):
@@ -134,34 +126,15 @@ def human_bytes(count):
 
 def run_one(programs, name, options, seed, verbose, environment=None):
     """Trains once and returns the summary that worker rank 0 wrote."""
-    with tempfile.TemporaryDirectory(prefix="slimps-") as folder:
-        summary = os.path.join(folder, "summary.json")
-        job = job_launch.Job(
-            scheduler=[programs["slimps_scheduler"]],
-            server=[programs["slimps_server"]],
-            worker=[programs["slimps_worker"]]
-            + TRAINING
-            + options
-            + ["--seed", str(seed), "--summary_json", summary],
-            workers=WORKERS,
-            servers=SERVERS,
-            environment=environment,
-        )
-        launcher = job_launch.Launcher(
-            job,
-            show=lambda node: verbose or node.name == "worker0",
-            verbose=verbose,
-            out=sys.stderr,
-        )
-        status = launcher.run()
-        if launcher.interrupted is not None:
-            raise SystemExit(status)  # no message: the person who interrupted it knows why
-        if status != 0:
-            raise setup.SetupError("run \"%s\" failed with status %d (see above)" % (name, status))
-        try:
-            return out_files.load_json(summary)
-        except ValueError as error:
-            raise setup.SetupError("run \"%s\" left no summary: %s" % (name, error))
+    return training_job.run(
+        programs,
+        training_job.Training(
+            name, tuple(TRAINING + options + ["--seed", str(seed)]), WORKERS, SERVERS
+        ),
+        show=lambda node: verbose or node.name == "worker0",
+        verbose=verbose,
+        environment=environment,
+    )
 
 
 def as_run(name, summary):

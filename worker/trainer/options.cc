@@ -22,6 +22,9 @@ namespace {
 // than "not in time".
 constexpr absl::Duration kGrace = absl::Seconds(5);
 
+// The part of the run in which --lr_schedule=one_cycle climbs, as torch's OneCycleLR has it.
+constexpr double kClimb = 0.3;
+
 template <typename Value>
 absl::Status Refuse(const char* flag, const Value& value, const std::string& expected) {
   return absl::InvalidArgumentError(absl::StrCat("--", flag, "=", value, ": expected ", expected));
@@ -51,7 +54,7 @@ absl::Status CheckChoices(const WorkerFlags& flags) {
   SLIMPS_RETURN_IF_ERROR(
       CheckChoice("optimizer", flags.optimizer, {"sgd", "momentum", "nesterov", "adam", "adamw"}));
   SLIMPS_RETURN_IF_ERROR(
-      CheckChoice("lr_schedule", flags.lr_schedule, {"constant", "cosine", "linear"}));
+      CheckChoice("lr_schedule", flags.lr_schedule, {"constant", "cosine", "linear", "one_cycle"}));
   SLIMPS_RETURN_IF_ERROR(CheckChoice("backup_model", flags.backup_model, {"on", "off"}));
   SLIMPS_RETURN_IF_ERROR(
       CheckChoice("local_optimizer", flags.local_optimizer, {"server", "sgd", "momentum", "adam"}));
@@ -123,7 +126,7 @@ wire::OptimizerSpec ServerOptimizer(const WorkerFlags& flags, Combine combine) {
                         : wire::OptimizerSpec::SGD);
   spec.set_learning_rate(flags.lr);
   // Train fills in the number of rounds.
-  if (flags.lr_schedule == "cosine") {
+  if (flags.lr_schedule == "cosine" || flags.lr_schedule == "one_cycle") {
     spec.mutable_schedule()->set_kind(wire::LearningRateSchedule::COSINE);
   } else if (flags.lr_schedule == "linear") {
     spec.mutable_schedule()->set_kind(wire::LearningRateSchedule::LINEAR);
@@ -186,6 +189,7 @@ TrainOptions TrainingOptions(const WorkerFlags& flags, const KVStoreOptions& sto
   if (flags.max_steps > 0) train.max_steps = static_cast<size_t>(flags.max_steps);
   train.seed = static_cast<uint64_t>(flags.seed);
   train.optimizer = ServerOptimizer(flags, combine);
+  if (flags.lr_schedule == "one_cycle") train.warmup = kClimb;
   if (flags.backup_model == "on") {
     train.exchange.backup = LocalOptimizerOf(flags, store.encode_threads);
   }

@@ -30,7 +30,7 @@ BatchPlan::Options PlanOf(const TrainOptions& options, const Dataset& data, cons
           .seed = options.seed};
 }
 
-// Returns the servers' optimizer. A schedule without an end ends with the run.
+// Returns the servers' optimizer. A schedule without an end ends with the run, after its warm-up.
 wire::OptimizerSpec OptimizerOf(const TrainOptions& options, const BatchPlan::Options& plan,
                                 const KVStore& store) {
   wire::OptimizerSpec optimizer = options.optimizer;
@@ -41,7 +41,10 @@ wire::OptimizerSpec OptimizerOf(const TrainOptions& options, const BatchPlan::Op
     // A store without common rounds applies each push on arrival, so each worker's push is a round
     // of its own.
     const bool in_common = FindStoreMode(store.type()).value_or(wire::DIST_SYNC) == wire::DIST_SYNC;
-    schedule->set_total_rounds(in_common ? steps : steps * plan.workers);
+    const size_t rounds = in_common ? steps : steps * plan.workers;
+    const auto warmup = static_cast<size_t>(options.warmup * static_cast<double>(rounds));
+    if (warmup > 0) schedule->set_warmup_rounds(warmup);
+    schedule->set_total_rounds(rounds - warmup);
   }
   return optimizer;
 }

@@ -35,6 +35,7 @@ struct TrainOptions {
   std::optional<size_t> max_steps;   // for the whole run
   uint64_t seed = 1;                 // decides the order of the samples
   wire::OptimizerSpec optimizer;     // the servers' optimizer
+  double warmup = 0;                 // part of the run in which a schedule without an end climbs
   ExchangeOptions exchange;          // includes the local step, if there is one
   absl::Duration simulated_compute;  // added to every step, for benchmarks
   // Rank 0 evaluates the test split after every epoch. The others wait for rank 0 in the next

@@ -237,6 +237,10 @@ TEST(WorkerFlags, SchedulesOfTheLearningRate) {
   EXPECT_EQ(kind(), wire::LearningRateSchedule::COSINE);
   flags.lr_schedule = "linear";
   EXPECT_EQ(kind(), wire::LearningRateSchedule::LINEAR);
+  EXPECT_EQ(CheckWorkerFlags(flags)->train.warmup, 0);
+  flags.lr_schedule = "one_cycle";
+  EXPECT_EQ(kind(), wire::LearningRateSchedule::COSINE);
+  EXPECT_EQ(CheckWorkerFlags(flags)->train.warmup, 0.3);
   EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->lr_schedule = "poly"; }),
               AllOf(HasSubstr("--lr_schedule=poly"), HasSubstr("cosine")));
 }

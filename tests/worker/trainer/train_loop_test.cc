@@ -196,6 +196,15 @@ TEST(SyncTraining, AScheduleWithoutAnEndEndsWithTheRun) {
   EXPECT_EQ(shorter.server.optimizer().schedule().total_rounds(), 4u);
 }
 
+TEST(SyncTraining, AWarmUpIsAPartOfTheRun) {
+  TrainOptions options = Options(2);
+  options.optimizer.mutable_schedule()->set_kind(wire::LearningRateSchedule::COSINE);
+  options.warmup = 0.34;
+  Job job(2, options, 24);
+  EXPECT_EQ(job.server.optimizer().schedule().warmup_rounds(), 2u);
+  EXPECT_EQ(job.server.optimizer().schedule().total_rounds(), 4u);
+}
+
 TEST(Training, RefusesABatchOfNothing) {
   EXPECT_EQ(Job(1, Options(0), 4).workers[0].report.status().code(),
             absl::StatusCode::kInvalidArgument);
