@@ -43,6 +43,31 @@ class Parser(argparse.ArgumentParser):
                 break
         super().error(message)
 
+    def add_count(self, flag, most, default, meaning):
+        """Adds a whole number from 1 to `most`."""
+        self.add_argument(
+            flag,
+            type=number(1, most, int),
+            default=default,
+            metavar="N",
+            help="%s (%d)" % (meaning, default),
+        )
+
+    def add_placement(self):
+        self.add_argument(
+            "--placement",
+            choices=("together", "apart"),
+            default="together",
+            help="a worker and a server on each node, or each on a node of its own (together)",
+        )
+
+    def add_files(self, programs="the programs", json="write the figures here"):
+        """Adds --json and --programs; `programs` are those that it looks for."""
+        self.add_argument("--json", metavar="FILE", help=json)
+        self.add_argument(
+            "--programs", metavar="FOLDER", help="where %s are built already (bazel-bin)" % programs
+        )
+
 
 def number(low, high, kind):
     """Returns an argparse type: an int or a float (`kind`) from low to high."""

@@ -43,12 +43,7 @@ def make_parser() -> Parser:
     parser.add_argument(
         "--servers", type=number(1, MOST_NODES, int), metavar="S", help="(as many as workers)"
     )
-    parser.add_argument(
-        "--placement",
-        choices=("together", "apart"),
-        default="together",
-        help="a worker and a server on each node, or each on a node of its own (together)",
-    )
+    parser.add_placement()
     parser.add_argument(
         "--batch",
         type=number(1, 1e9, float),
@@ -118,10 +113,7 @@ def make_parser() -> Parser:
         metavar="N",
         help="run at most so many more set-ups of --validate; 0: only show the table",
     )
-    parser.add_argument("--json", metavar="FILE", help="write the plan here")
-    parser.add_argument(
-        "--programs", metavar="FOLDER", help="where the programs are built already (bazel-bin)"
-    )
+    parser.add_files(json="write the plan here")
     return parser
 
 

@@ -3,13 +3,12 @@
 // in bounds. Every kernel set must decode alike, and each block alone as with the others.
 //
 //   bazel build --config=fuzz //tests/compress/format:bins_fuzz
-//   bazel-bin/tests/compress/bins_fuzz -max_total_time=600
+//   bazel-bin/tests/compress/format/bins_fuzz -max_total_time=600
 //
 // Input: one byte that says how much of the payload to correct (0: nothing), then the payload.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <span>
@@ -17,11 +16,10 @@
 
 #include "compress/format/bins.h"
 #include "compress/kernels/kernels.h"
+#include "tests/compress/format/fuzz_input.h"
 
 namespace slimps {
 namespace {
-
-constexpr size_t kMaxElements = 4 * kBlockElements;
 
 template <typename T>
 T At(std::span<const std::byte> bytes, size_t offset) {
@@ -34,7 +32,7 @@ T At(std::span<const std::byte> bytes, size_t offset) {
 void MakeTrue(std::vector<std::byte>& payload) {
   payload.resize(std::max<size_t>(payload.size(), kBinsHeaderBytes));
   const BinsLayout layout = {.bin_length = At<uint16_t>(payload, 2) % kMaxBinLength + 1,
-                             .elements = At<uint32_t>(payload, 4) % (kMaxElements + 1)};
+                             .elements = At<uint32_t>(payload, 4) % (kMaxFuzzElements + 1)};
   BuildBinsHeader(layout, 0.5f, payload);
   payload.resize(std::max(payload.size(), layout.EntriesOffset()));
   const size_t entries =
@@ -59,10 +57,8 @@ void DecodeEverywhere(std::span<const std::byte> payload, size_t elements) {
       const Floats out(new float[n]), sum(new float[n]());
       DecodeBins(*kernels, payload, elements, first, {out.get(), n});
       DecodeAddBins(*kernels, payload, elements, first, {sum.get(), n});
-      if (std::memcmp(out.get(), wanted.get() + first, n * sizeof(float)) != 0) std::abort();
-      for (size_t i = 0; i < n; ++i) {
-        if (sum[i] != out[i]) std::abort();
-      }
+      Require(std::memcmp(out.get(), wanted.get() + first, n * sizeof(float)) == 0);
+      for (size_t i = 0; i < n; ++i) Require(sum[i] == out[i]);
     }
   }
 }
@@ -79,6 +75,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (payload.size() >= 8) elements = slimps::At<uint32_t>(payload, 4);
   const std::vector<std::byte> exact(payload);
   if (!slimps::ValidateBins(exact, elements).ok()) return 0;
-  if (elements <= slimps::kMaxElements) slimps::DecodeEverywhere(exact, elements);
+  if (elements <= slimps::kMaxFuzzElements) slimps::DecodeEverywhere(exact, elements);
   return 0;
 }

@@ -3,7 +3,7 @@
 // DecodeAdd must stay in bounds. Every kernel set must decode alike.
 //
 //   bazel build --config=fuzz //tests/compress/format:levels_fuzz
-//   bazel-bin/tests/compress/levels_fuzz -max_total_time=600
+//   bazel-bin/tests/compress/format/levels_fuzz -max_total_time=600
 //
 // Input: one byte format, one byte that relates the element count to the payload, then the payload.
 // Formats 6 and 9 are levels and rotated levels with correct headers and lengths, so that the
@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <span>
@@ -22,11 +21,10 @@
 #include "compress/format/levels.h"
 #include "compress/format/rotated.h"
 #include "compress/kernels/kernels.h"
+#include "tests/compress/format/fuzz_input.h"
 
 namespace slimps {
 namespace {
-
-constexpr size_t kMaxElements = 4 * kBlockElements;
 
 // Returns the element count that the receiver expects: from the payload's length, small, or often
 // the header's.
@@ -48,7 +46,7 @@ size_t ClaimedElements(uint8_t choice, std::span<const std::byte> payload) {
 void CheckAlike(std::span<const float> a, std::span<const float> b) {
   for (size_t i = 0; i < a.size(); ++i) {
     if (a[i] != a[i] && b[i] != b[i]) continue;  // NaNs in a raw payload
-    if (std::memcmp(&a[i], &b[i], sizeof(float)) != 0) std::abort();
+    Require(std::memcmp(&a[i], &b[i], sizeof(float)) == 0);
   }
 }
 
@@ -103,7 +101,7 @@ std::vector<std::byte> WithTrueHeader(uint8_t choice, std::span<const std::byte>
   LevelsLayout layout;
   layout.bits = static_cast<uint8_t>(1 << choice % 4);
   layout.scales_per_block = static_cast<uint8_t>(choice / 4 % (layout.packed() ? 2 : 3));
-  elements = (input(0) * 256 + input(1)) % (kMaxElements + 1);
+  elements = (input(0) * 256 + input(1)) % (kMaxFuzzElements + 1);
   layout.elements = rotated ? RotatedLength(elements) : elements;
   layout.value = 0.5f;
   if (layout.packed()) {
@@ -132,19 +130,17 @@ void CheckWithin(std::span<const std::byte> payload, uint8_t choice) {
     const QuantizeKernels& mine = kernels->quantize;
     const uint32_t four = 1 + choice % 7, eight = 1 + choice % 127;
     const size_t nibbles = 2 * n - (n > 0 ? choice % 2 : 0);
-    if (mine.levels_within_4bit(codes.get(), four, nibbles) !=
-            scalar.levels_within_4bit(codes.get(), four, nibbles) ||
-        mine.levels_within_8bit(codes.get(), eight, n) !=
-            scalar.levels_within_8bit(codes.get(), eight, n)) {
-      std::abort();
-    }
+    Require(mine.levels_within_4bit(codes.get(), four, nibbles) ==
+            scalar.levels_within_4bit(codes.get(), four, nibbles));
+    Require(mine.levels_within_8bit(codes.get(), eight, n) ==
+            scalar.levels_within_8bit(codes.get(), eight, n));
   }
 }
 
 void CheckPayload(PayloadFormat format, std::span<const std::byte> payload, size_t elements) {
   if (!ValidatePayload(format, payload, elements).ok()) return;
   // A valid count is bounded by the payload's size, except for "absent", which has no bytes.
-  if (elements <= kMaxElements) DecodeEverywhere(format, payload, elements);
+  if (elements <= kMaxFuzzElements) DecodeEverywhere(format, payload, elements);
 }
 
 }  // namespace

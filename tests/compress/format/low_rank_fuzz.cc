@@ -12,7 +12,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <span>
@@ -20,15 +19,10 @@
 
 #include "compress/format/low_rank.h"
 #include "compress/kernels/kernels.h"
+#include "tests/compress/format/fuzz_input.h"
 
 namespace slimps {
 namespace {
-
-constexpr size_t kMaxElements = 4 * kBlockElements;
-
-void Require(bool holds) {
-  if (!holds) std::abort();
-}
 
 // Decodes into exact allocations, so that the address sanitizer sees one byte too many.
 void DecodeEverywhere(std::span<const std::byte> payload, size_t elements) {
@@ -52,7 +46,7 @@ void DecodeEverywhere(std::span<const std::byte> payload, size_t elements) {
 }
 
 void CheckPayload(std::span<const std::byte> payload, size_t elements) {
-  if (elements > kMaxElements || !ValidateLowRank(payload, elements).ok()) return;
+  if (elements > kMaxFuzzElements || !ValidateLowRank(payload, elements).ok()) return;
   DecodeEverywhere(payload, elements);
 }
 
@@ -60,7 +54,7 @@ void CheckChosen(std::span<const uint8_t> input) {
   if (input.size() < 8) return;
   const auto number = [&](size_t i) { return input[i] * size_t{256} + input[i + 1]; };
   LowRankLayout layout = {
-      .grid = {.elements = number(0) % (kMaxElements + 1), .row_elements = 1 + number(2)}};
+      .grid = {.elements = number(0) % (kMaxFuzzElements + 1), .row_elements = 1 + number(2)}};
   layout.grid.skip = number(4) % layout.grid.row_elements;
   layout.rank = input[6] % std::min<size_t>(8, layout.grid.row_elements + 1);
   std::vector<std::byte> payload(layout.PayloadBytes());
@@ -78,15 +72,6 @@ void CheckChosen(std::span<const uint8_t> input) {
 }  // namespace slimps
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  if (size == 0) return 0;
-  if (data[0] % 2 == 1) {
-    slimps::CheckChosen({data + 1, size - 1});
-    return 0;
-  }
-  const auto* const begin = reinterpret_cast<const std::byte*>(data + 1);
-  const std::vector<std::byte> payload(begin, begin + size - 1);  // its own allocation
-  uint64_t elements = 0;
-  if (payload.size() >= 16) std::memcpy(&elements, payload.data() + 8, sizeof elements);
-  slimps::CheckPayload(payload, elements);
+  slimps::FuzzPayload<uint64_t>(data, size, 8, slimps::CheckChosen, slimps::CheckPayload);
   return 0;
 }

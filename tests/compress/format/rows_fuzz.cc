@@ -3,7 +3,7 @@
 // marking must stay in bounds. Every kernel set must decode alike, from any block.
 //
 //   bazel build --config=fuzz //tests/compress/format:rows_fuzz
-//   bazel-bin/tests/compress/rows_fuzz -max_total_time=600
+//   bazel-bin/tests/compress/format/rows_fuzz -max_total_time=600
 //
 // Input: one byte. If it is even, a payload follows. If it is odd: elements (two bytes), elements
 // of a row (two bytes), skip (one byte), then one byte per row that tells whether the row is sent.
@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <span>
@@ -19,15 +18,10 @@
 
 #include "compress/format/rows.h"
 #include "compress/kernels/kernels.h"
+#include "tests/compress/format/fuzz_input.h"
 
 namespace slimps {
 namespace {
-
-constexpr size_t kMaxElements = 4 * kBlockElements;
-
-void Require(bool holds) {
-  if (!holds) std::abort();
-}
 
 // Decodes into exact allocations, so that the address sanitizer sees one byte too many.
 void DecodeEverywhere(std::span<const std::byte> payload, size_t elements) {
@@ -58,13 +52,13 @@ void DecodeEverywhere(std::span<const std::byte> payload, size_t elements) {
 }
 
 void CheckPayload(std::span<const std::byte> payload, size_t elements) {
-  if (elements > kMaxElements || !ValidateRows(payload, elements).ok()) return;
+  if (elements > kMaxFuzzElements || !ValidateRows(payload, elements).ok()) return;
   DecodeEverywhere(payload, elements);
 }
 
 void CheckChosen(std::span<const uint8_t> input) {
   if (input.size() < 5) return;
-  RowGrid grid = {.elements = (input[0] * size_t{256} + input[1]) % (kMaxElements + 1),
+  RowGrid grid = {.elements = (input[0] * size_t{256} + input[1]) % (kMaxFuzzElements + 1),
                   .row_elements = 1 + input[2] * size_t{256} + input[3]};
   grid.skip = input[4] % grid.row_elements;
   std::vector<uint32_t> rows;
@@ -85,15 +79,6 @@ void CheckChosen(std::span<const uint8_t> input) {
 }  // namespace slimps
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  if (size == 0) return 0;
-  if (data[0] % 2 == 1) {
-    slimps::CheckChosen({data + 1, size - 1});
-    return 0;
-  }
-  const auto* const begin = reinterpret_cast<const std::byte*>(data + 1);
-  const std::vector<std::byte> payload(begin, begin + size - 1);  // its own allocation
-  uint64_t elements = 0;
-  if (payload.size() >= 16) std::memcpy(&elements, payload.data() + 8, sizeof elements);
-  slimps::CheckPayload(payload, elements);
+  slimps::FuzzPayload<uint64_t>(data, size, 8, slimps::CheckChosen, slimps::CheckPayload);
   return 0;
 }

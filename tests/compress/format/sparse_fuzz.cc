@@ -3,7 +3,7 @@
 // in bounds. Every kernel set must decode alike, from any block.
 //
 //   bazel build --config=fuzz //tests/compress/format:sparse_fuzz
-//   bazel-bin/tests/compress/sparse_fuzz -max_total_time=600
+//   bazel-bin/tests/compress/format/sparse_fuzz -max_total_time=600
 //
 // Input: one byte. If it is even, a payload follows. If it is odd: elements (two bytes), value
 // coding, index coding, then bytes that become a payload with a correct header and length. So the
@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <span>
@@ -19,14 +18,13 @@
 
 #include "compress/format/sparse.h"
 #include "compress/kernels/kernels.h"
+#include "tests/compress/format/fuzz_input.h"
 
 namespace slimps {
 namespace {
 
-constexpr size_t kMaxElements = 4 * kBlockElements;
-
 void CheckAlike(std::span<const float> a, std::span<const float> b) {
-  if (!a.empty() && std::memcmp(a.data(), b.data(), a.size_bytes()) != 0) std::abort();
+  Require(a.empty() || std::memcmp(a.data(), b.data(), a.size_bytes()) == 0);
 }
 
 // Decodes into exact allocations, so that the address sanitizer sees one byte too many.
@@ -66,7 +64,7 @@ class Input final {
 
 // Builds a correct header and directories. The input chooses counts, values and indices.
 std::vector<std::byte> WithTrueHeader(Input input, SparseLayout& layout) {
-  layout.elements = (input.Byte() * 256 + input.Byte()) % (kMaxElements + 1);
+  layout.elements = (input.Byte() * 256 + input.Byte()) % (kMaxFuzzElements + 1);
   layout.values = static_cast<SparseValues>(input.Byte() % 5);
   layout.indices = static_cast<SparseIndices>(input.Byte() % 3);
   layout.scale0 = layout.values >= SparseValues::kOne ? 0.5f : 0.0f;
@@ -92,25 +90,20 @@ std::vector<std::byte> WithTrueHeader(Input input, SparseLayout& layout) {
 }
 
 void CheckPayload(std::span<const std::byte> payload, size_t elements) {
-  if (elements > kMaxElements || !ValidateSparse(payload, elements).ok()) return;
+  if (elements > kMaxFuzzElements || !ValidateSparse(payload, elements).ok()) return;
   DecodeEverywhere(payload, elements);
+}
+
+void CheckChosen(std::span<const uint8_t> input) {
+  SparseLayout layout;
+  const auto payload = WithTrueHeader(Input(input), layout);
+  CheckPayload(payload, layout.elements);
 }
 
 }  // namespace
 }  // namespace slimps
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  if (size == 0) return 0;
-  if (data[0] % 2 == 1) {
-    slimps::SparseLayout layout;
-    const auto payload = slimps::WithTrueHeader(slimps::Input({data + 1, size - 1}), layout);
-    slimps::CheckPayload(payload, layout.elements);
-    return 0;
-  }
-  const auto* const begin = reinterpret_cast<const std::byte*>(data + 1);
-  const std::vector<std::byte> payload(begin, begin + size - 1);  // its own allocation
-  uint32_t elements = 0;
-  if (payload.size() >= 8) std::memcpy(&elements, payload.data() + 4, sizeof elements);
-  slimps::CheckPayload(payload, elements);
+  slimps::FuzzPayload<uint32_t>(data, size, 4, slimps::CheckChosen, slimps::CheckPayload);
   return 0;
 }

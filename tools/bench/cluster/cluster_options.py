@@ -25,13 +25,7 @@ def make_parser():
     parser.add_argument(
         "--link", default="1gbit", metavar="RATE", help="1gbit, 100mbit, ..., or unshaped (1gbit)"
     )
-    parser.add_argument(
-        "--nodes",
-        type=number(1, 64, int),
-        default=2,
-        metavar="N",
-        help="number of workers, and of servers (2)",
-    )
+    parser.add_count("--nodes", 64, 2, "number of workers, and of servers")
     parser.add_argument(
         "--model",
         type=name_list,
@@ -52,19 +46,9 @@ def make_parser():
         help="beside each system with an automatic threshold the same with each of these, such as "
         "0,65536,1048576,none, and a table of how they compare",
     )
-    parser.add_argument(
-        "--iterations",
-        type=number(1, 10000, int),
-        default=10,
-        metavar="N",
-        help="iterations of each job that are measured (10)",
-    )
-    parser.add_argument(
-        "--repeats",
-        type=number(1, 10000, int),
-        default=1,
-        metavar="N",
-        help="jobs of each system, all systems in turn; figures are the medians (1)",
+    parser.add_count("--iterations", 10000, 10, "iterations of each job that are measured")
+    parser.add_count(
+        "--repeats", 10000, 1, "jobs of each system, all systems in turn; figures are the medians"
     )
     parser.add_argument(
         "--compute_ms",
@@ -73,12 +57,7 @@ def make_parser():
         help="compute time of one iteration (fp32 wire time at the link's rate over the model's "
         "published ratio; unshaped: as at %s)" % UNSHAPED_COMPUTE,
     )
-    parser.add_argument(
-        "--placement",
-        choices=("together", "apart"),
-        default="together",
-        help="a worker and a server on each node, or each on a node of its own (together)",
-    )
+    parser.add_placement()
     parser.add_argument(
         "--same_host",
         choices=("shm", "ipc", "tcp"),
@@ -104,20 +83,8 @@ def make_parser():
         metavar="NAME",
         help="TCP's congestion control, or default (cubic)",
     )
-    parser.add_argument(
-        "--encode_threads",
-        type=number(1, 1024, int),
-        default=1,
-        metavar="N",
-        help="threads of each worker that compress (1)",
-    )
-    parser.add_argument(
-        "--shard_threads",
-        type=number(1, 1024, int),
-        default=1,
-        metavar="N",
-        help="threads of each server that sum and step (1)",
-    )
+    parser.add_count("--encode_threads", 1024, 1, "threads of each worker that compress")
+    parser.add_count("--shard_threads", 1024, 1, "threads of each server that sum and step")
     parser.add_argument(
         "--timeout",
         type=number(1, LONGEST, float),
@@ -125,12 +92,9 @@ def make_parser():
         metavar="S",
         help="seconds that one job may take (900)",
     )
-    parser.add_argument("--json", metavar="FILE", help="write the figures here, after each model")
-    parser.add_argument(
-        "--programs",
-        metavar="FOLDER",
-        help="where slimps_scheduler, slimps_server and "
-        "bench_cluster_worker are built already (bazel-bin)",
+    parser.add_files(
+        "slimps_scheduler, slimps_server and bench_cluster_worker",
+        json="write the figures here, after each model",
     )
     return parser
 

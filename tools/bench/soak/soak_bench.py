@@ -77,10 +77,7 @@ def make_parser():
         metavar="MIB",
         help="how much a process's memory may grow after a tenth of the rounds (8)",
     )
-    parser.add_argument("--json", metavar="FILE", help="write the figures here")
-    parser.add_argument(
-        "--programs", metavar="FOLDER", help="where the programs are built already (bazel-bin)"
-    )
+    parser.add_files()
     return parser
 
 

@@ -15,7 +15,7 @@ from bench import common
 from bench import bench_processes
 from cli import python_package
 from cli import setup
-from bench.common import Parser, markdown_table, number, text_table, verdict
+from bench.common import Parser, markdown_table, text_table, verdict
 from slimps_launch import schema
 from slimps_launch import out_files
 
@@ -53,34 +53,13 @@ def make_parser():
         description="How much longer a round of ResNet-50's 161 tensors takes from Python than "
         "from C++.",
     )
-    parser.add_argument(
-        "--rounds",
-        type=number(1, 100000, int),
-        default=5,
-        metavar="N",
-        help="rounds of one measurement (5)",
+    parser.add_count("--rounds", 100000, 5, "rounds of one measurement")
+    parser.add_count(
+        "--repeats", 10000, 11, "measurements of each, in turn; a start's figures are the medians"
     )
-    parser.add_argument(
-        "--repeats",
-        type=number(1, 10000, int),
-        default=11,
-        metavar="N",
-        help="measurements of each, in turn; a start's figures are the medians (11)",
-    )
-    parser.add_argument(
-        "--starts",
-        type=number(1, 1000, int),
-        default=7,
-        metavar="N",
-        help="starts of all processes; figures are the medians (7)",
-    )
+    parser.add_count("--starts", 1000, 7, "starts of all processes; figures are the medians")
     parser.add_argument("--same_host", choices=("shm", "ipc", "tcp"), default="shm", help="(shm)")
-    parser.add_argument("--json", metavar="FILE", help="write the figures here")
-    parser.add_argument(
-        "--programs",
-        metavar="FOLDER",
-        help="where daemons and package are built already (bazel-bin)",
-    )
+    parser.add_files("daemons and package")
     return parser
 
 

@@ -65,40 +65,16 @@ def make_parser():
     parser.add_argument(
         "--link", default="1gbit", metavar="RATE", help="1gbit, 100mbit, ... (1gbit)"
     )
-    parser.add_argument(
-        "--nodes",
-        type=number(1, 64, int),
-        default=2,
-        metavar="N",
-        help="number of workers, and of servers (2)",
-    )
+    parser.add_count("--nodes", 64, 2, "number of workers, and of servers")
     parser.add_argument(
         "--batch", type=name_list, default=["8", "64"], metavar="LIST", help="per worker (8,64)"
     )
     parser.add_argument(
         "--systems", type=name_list, default=list(SYSTEMS), metavar="LIST", help="(all)"
     )
-    parser.add_argument(
-        "--steps",
-        type=number(1, 100000, int),
-        default=12,
-        metavar="N",
-        help="steps of each job that are measured (12)",
-    )
-    parser.add_argument(
-        "--warmup",
-        type=number(1, 100000, int),
-        default=4,
-        metavar="N",
-        help="steps before the measured ones (4)",
-    )
-    parser.add_argument(
-        "--repeats",
-        type=number(1, 99, int),
-        default=3,
-        metavar="N",
-        help="jobs of each system, in turn; figures are the medians (3)",
-    )
+    parser.add_count("--steps", 100000, 12, "steps of each job that are measured")
+    parser.add_count("--warmup", 100000, 4, "steps before the measured ones")
+    parser.add_count("--repeats", 99, 3, "jobs of each system, in turn; figures are the medians")
     parser.add_argument(
         "--threshold",
         default="4096",
@@ -113,12 +89,7 @@ def make_parser():
         metavar="S",
         help="seconds that one job may take (600)",
     )
-    parser.add_argument("--json", metavar="FILE", help="write the figures here")
-    parser.add_argument(
-        "--programs",
-        metavar="FOLDER",
-        help="where daemons and package are built already (bazel-bin)",
-    )
+    parser.add_files("daemons and package")
     return parser
 
 

@@ -15,7 +15,7 @@ from cli import training_job
 from slimps_launch import out_files
 from slimps_launch import schema
 
-CODECS = "drive,atomo,powersgd:rank=4,thc,1bit,slimgc_1bit,qsgd"
+CODECS = "drive,powersgd:rank=4,1bit,slimgc_1bit,qsgd"
 # Most that a mean may be worse than fp32's: points of accuracy, or % of the loss.
 BARS = {"lenet": 0.2, "resnet20": 0.5}
 BARS_OF_CODEC = {("lstm", "thc"): 2.0, ("lstm", "onebit_adam"): 1.0}

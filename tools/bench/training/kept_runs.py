@@ -2,7 +2,8 @@
 """Training runs that are made once: a finished run is kept in a file and never made again.
 
     kept = KeptRuns("runs.json")
-    figures = kept.get(flags, lambda: train(...))   # from the file, or trained and then saved
+    trainer = Trainer(programs, kept, data_flags)
+    figures = trainer.make(wanted)   # from the file, or trained and then saved
 
 The file belongs to one build of the programs: delete it to measure another one. Owned by the main
 thread.
@@ -156,10 +157,7 @@ def add_flags(parser: Parser, state):
         help="keep each finished run here and take those that are here already (%s)" % state,
     )
     parser.add_argument("--verbose", action="store_true", help="show every node's output")
-    parser.add_argument("--json", metavar="FILE", help="write the figures here")
-    parser.add_argument(
-        "--programs", metavar="FOLDER", help="where the programs are built already (bazel-bin)"
-    )
+    parser.add_files()
 
 
 def settle(parser: Parser, options, tasks):

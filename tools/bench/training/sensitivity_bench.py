@@ -22,7 +22,13 @@ from slimps_launch import schema
 SERVERS = 2
 USUAL_LEVEL = "0.5"  # of 2bit; SlimGC keeps to it
 USUAL_BYTES = "4096"
-RATE = {"mlp": 0.1, "lenet": 0.1, "lstm": 0.002, "resnet20": 0.1}  # of two workers
+RATE = {
+    "mlp": 0.1,
+    "lenet": 0.1,
+    "lstm": 0.002,
+    "char_transformer": 0.001,
+    "resnet20": 0.1,
+}  # of BATCH_WORKERS workers
 BATCH_WORKERS = 2
 
 # One column of a sweep: its name, and the flags of a run by the swept value.

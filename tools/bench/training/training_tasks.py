@@ -37,6 +37,14 @@ TASKS = {
             "tiny Shakespeare, 3 epochs, Adam",
         ),
         Task(
+            "char_transformer",
+            "text",
+            "--epochs 3 --batch 32 --optimizer adam --lr 0.001",
+            400,
+            LOSS,
+            "tiny Shakespeare, 3 epochs, Adam",
+        ),
+        Task(
             "resnet20",
             "cifar10",
             "--epochs 5 --batch 64 --optimizer momentum --lr 0.1 --lr_schedule one_cycle",

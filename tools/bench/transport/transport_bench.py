@@ -92,7 +92,6 @@ def make_parser():
     parser.add_argument(
         "--quick", action="store_true", help="few sizes, short, no models: to see that it works"
     )
-    parser.add_argument("--json", metavar="FILE", help="write the figures here")
     parser.add_argument(
         "--transports",
         type=transport_list,
@@ -131,7 +130,7 @@ def make_parser():
         metavar="N",
         help="measurements of each figure (5; --quick: 1)",
     )
-    parser.add_argument("--programs", metavar="DIR", help="where they are built already")
+    parser.add_files()
     return parser
 
 
