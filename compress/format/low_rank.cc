@@ -67,8 +67,8 @@ absl::Status CheckHeader(std::span<const std::byte> payload, size_t elements) {
     return Malformed("low-rank", "skipped elements", absl::StrCat("less than ", grid.row_elements),
                      absl::StrCat(grid.skip));
   }
-  if (layout.rank > grid.row_elements) {
-    return Malformed("low-rank", "rank", absl::StrCat("at most ", grid.row_elements),
+  if (const size_t limit = std::min(kMaxRank, grid.row_elements); layout.rank > limit) {
+    return Malformed("low-rank", "rank", absl::StrCat("at most ", limit),
                      absl::StrCat(layout.rank));
   }
   return absl::OkStatus();

@@ -6,7 +6,7 @@
 //
 //   byte  0      magic 0xBB
 //         1..3   0
-//         4..7   rank r, uint32, at most the elements of a row
+//         4..7   rank r, uint32, at most 1024 and at most the elements of a row
 //         8..15  elements of the partition, uint64
 //         16..23 elements of a whole row, uint64, 1 to 2^32: the rows of V
 //         24..31 skip, uint64: elements of the first row that lie before the partition, fewer than
@@ -41,6 +41,7 @@
 namespace slimps {
 
 inline constexpr uint8_t kLowRankMagic = 0xBB;
+inline constexpr size_t kMaxRank = 1024;  // bounds the work that one payload asks for
 inline constexpr size_t kLowRankHeaderBytes = 32;
 
 // The header's fields, and where everything lies as a result.
@@ -56,7 +57,7 @@ struct LowRankLayout {
 };
 
 // Writes the 32 header bytes.
-// REQUIRES: payload.size() >= kLowRankHeaderBytes; rank <= grid.row_elements <= kLongestRow.
+// REQUIRES: payload.size() >= kLowRankHeaderBytes; rank <= kMaxRank, rank <= grid.row_elements <= kLongestRow.
 void BuildLowRankHeader(const LowRankLayout& layout, std::span<std::byte> payload);
 
 // Checks all that ValidatePayload promises for this format:

@@ -2,7 +2,7 @@
 // Payload format "rotated": a "levels" payload of the tensor's blocks after the randomised Hadamard
 // transform of compress/kernels/rotate.h. A receiver transforms each block back.
 //
-//   byte  0      magic 0xBB
+//   byte  0      magic 0xBD
 //         1..3   0
 //         4..7   elements, uint32
 //         8..27  the stream of the random signs, uint32 each: low and high half of the key, round,
@@ -15,7 +15,7 @@
 //
 // Worked example, 50 bytes: 3 elements, key 1, round 5, worker 2, partition 0. The block is padded
 // to 16: 16 bits with one scale 0.5.
-//   BB 00 00 00  03 00 00 00  01 00 00 00  00 00 00 00  05 00 00 00  02 00 00 00  00 00 00 00
+//   BD 00 00 00  03 00 00 00  01 00 00 00  00 00 00 00  05 00 00 00  02 00 00 00  00 00 00 00
 //   B7 01 01 00  10 00 00 00  00 10 00 00  00 00 00 00  00 00 00 3F | 05 80
 //
 // Size in bytes: 28 more than the "levels" payload.
@@ -33,7 +33,7 @@
 
 namespace slimps {
 
-inline constexpr uint8_t kRotatedMagic = 0xBB;
+inline constexpr uint8_t kRotatedMagic = 0xBD;
 inline constexpr size_t kRotatedHeaderBytes = 28;
 
 // Returns how many elements the rotated blocks of a tensor have together.

@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // powersgd over whole jobs, beside the paper's algorithm 1 and 2 (arXiv 1905.13727) in fp64, which
 // shares no code with the codec but the random stream.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <map>
-#include <memory>
 #include <numbers>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,8 +19,6 @@
 
 namespace slimps {
 namespace {
-
-using ::testing::HasSubstr;
 
 constexpr size_t kRank = 2;
 constexpr double kRate = 0.125;
@@ -355,51 +349,6 @@ TEST(PowerSgdJob, PushesFewBytesAndCountsThePhases) {
         store.AllReduceSumFor("bytes", {static_cast<double>(counts.payload_bytes)}).value();
     EXPECT_EQ(sum[0], static_cast<double>(2 * factors + payloads)) << "one worker carries each";
   });
-}
-
-TEST(PowerSgdJob, WhatItCannotDoIsRefusedInWords) {
-  InProcessCluster cluster(Options());
-  cluster.RunWorkers([&](KVStore& store) {
-    auto [weights, tensors] = Tensors();
-    ASSERT_STATUS_OK(store.Init(tensors));
-    const std::vector<int64_t> rows = {0};
-    const std::vector<float> values(20);
-    EXPECT_THAT(std::string(store.PushRowSparse(tensors[0].key, rows, values, 0).message()),
-                HasSubstr("expected gradient compression none, got powersgd:rank=2"));
-    EXPECT_THAT(std::string(store.SetGradientCompression("powersgd:rank=1").message()),
-                HasSubstr("set gradient compression before Init"));
-  });
-}
-
-TEST(PowerSgdJob, ARankThatNoMatrixTakesIsRefusedWithTheLargestOfThem) {
-  ClusterOptions options = Options();
-  options.store.compression = "powersgd:rank=30";
-  InProcessCluster cluster(options);
-  cluster.RunWorkers([&](KVStore& store) {
-    auto [weights, tensors] = Tensors();
-    ASSERT_STATUS_OK(store.Init(tensors));
-    EXPECT_THAT(
-        std::string(store.Push(tensors[3].key, GradientOf(3, 0, 0), 0).message()),
-        HasSubstr("codec powersgd:rank=30 takes no tensor: even for the largest matrix, key "
-                  "s:w0 with 24 rows of 20"));
-  });
-}
-
-TEST(PowerSgdJob, AnOptionThatDoesNotGoWithItIsRefusedAtTheStart) {
-  const auto words = [](const std::function<void(ClusterOptions*)>& edit) {
-    ClusterOptions options = Options();
-    edit(&options);
-    auto transport = std::make_unique<InProcessTransport>(std::make_shared<InProcessNetwork>(),
-                                                          TransportOptions());
-    const auto store = DistStore::Create(options.mode, options.store, std::move(transport));
-    return std::string(store.status().message());
-  };
-  EXPECT_THAT(words([](auto* options) { options->mode = wire::DIST_ASYNC; }),
-              HasSubstr("codec powersgd with dist_async: expected dist_sync"));
-  EXPECT_THAT(words([](auto* options) { options->store.pull_compression = "powersgd"; }),
-              HasSubstr("pull compression powersgd: expected a codec without phases"));
-  EXPECT_THAT(words([](auto* options) { options->store.fixed_threshold_bytes.reset(); }),
-              HasSubstr("expected a threshold in bytes, 0 for every tensor that it takes"));
 }
 
 }  // namespace

@@ -119,7 +119,7 @@ def parse_codes(payload, n):
 
 def parse_rotated(payload, n):
     magic, zero0, zero1, zero2, elements, *stream = struct.unpack_from("<BBBBI5I", payload)
-    assert (magic, zero0, zero1, zero2, elements) == (0xBB, 0, 0, 0, n)
+    assert (magic, zero0, zero1, zero2, elements) == (0xBD, 0, 0, 0, n)
     levels = parse(LEVELS, payload[28:], rotated_length(n))
     random = Stream(stream[0] | stream[1] << 32, 0, *stream[2:])
     x = np.empty(n, F)

@@ -117,6 +117,7 @@ class CompressionPlan final {
   void Fail(const absl::Status& why);
 
   std::optional<wire::CodecMap> decision() const;
+  const CompressionPlanOptions& options() const { return options_; }
   // Returns the codec that this worker's pushes are compressed with; codec "none" if they never
   // are. Lives as long as the plan.
   const Codec& compressor() const { return *compressor_; }

@@ -59,16 +59,17 @@ absl::Status CodecChoice::Use(std::string_view codec_spec,
   MutexLock lock(&mutex_);
   // A Fail before this point shows here. A later one finds the new plan and fails it.
   SLIMPS_RETURN_IF_ERROR(failed_);
-  if (codec.phases() != nullptr && !keys_->empty()) {
+  const Codec* const before = plans_.empty() ? nullptr : &plans_.back()->compressor();
+  const bool had_phases = before != nullptr && before->phases() != nullptr;
+  if (!keys_->empty() && (codec.phases() != nullptr || had_phases)) {
     return absl::FailedPreconditionError(
-        absl::StrCat("codec ", codec.spec().name,
+        absl::StrCat("codec ", (had_phases ? *before : codec).spec().name,
                      ": the keys of its phases go with the tensors' own, at Init; "
                      "set gradient compression before Init"));
   }
-  if (!plans_.empty() && !keys_->empty() &&
-      codec.combine() != plans_.back()->compressor().combine()) {
+  if (before != nullptr && !keys_->empty() && codec.combine() != before->combine()) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "codec ", codec.spec().name, " after codec ", plans_.back()->compressor().spec().name,
+        "codec ", codec.spec().name, " after codec ", before->spec().name,
         ": the servers join their gradients in different ways, which Init has fixed; set gradient "
         "compression before Init"));
   }
@@ -112,7 +113,13 @@ bool CodecChoice::NeedsCopy(const TensorPlan& tensor, uint64_t version) const {
 }
 
 std::string CodecChoice::Description() const {
-  const std::string push = plan()->compressor().spec().ToString();
+  const CompressionPlan& current = *plan();
+  std::string push = current.compressor().spec().ToString();
+  // Workers that go by different thresholds would wait for each other in a tensor's phases.
+  if (const auto bytes = current.options().fixed_threshold_bytes;
+      bytes.has_value() && current.compressor().phases() != nullptr) {
+    absl::StrAppend(&push, " from ", *bytes, " bytes");
+  }
   if (pull_codec_->spec().name == "none") return push;
   return absl::StrCat(push, ", pulls ", pull_codec_->spec().ToString());
 }

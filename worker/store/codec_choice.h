@@ -64,7 +64,8 @@ class CodecChoice final {
   // the merger's copy, because a change is added to the version before it.
   bool NeedsCopy(const TensorPlan& tensor, uint64_t version) const;
 
-  // Returns, for example, "1bit:scaling=l1, pulls fp16".
+  // Returns, for example, "1bit:scaling=l1, pulls fp16", or "powersgd from 4096 bytes": a fixed
+  // threshold counts if the codec has phases.
   std::string Description() const;
 
   // Logs, on rank 0, what is questionable about the codec. REQUIRES: the worker has joined.

@@ -77,8 +77,8 @@ absl::Status DistStore::Init(const std::vector<InitTensor>& tensors) {
   if (codec.phases() != nullptr && !declared.differing_compression.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("codec ", codec.spec().name,
-                     ": expected it on all workers, each of which takes part in "
-                     "every phase; got ",
+                     ": expected the same compression on all workers, each of which takes part "
+                     "in every phase; got ",
                      declared.differing_compression));
   }
   codecs_.WarnOfDifference(declared.differing_compression);

@@ -20,8 +20,6 @@
 namespace slimps {
 namespace {
 
-constexpr uint64_t kMaxRank = 1024;
-
 // A factor travels in one message.
 constexpr size_t kMaxFactorElements = size_t{12} << 20;
 

@@ -158,13 +158,18 @@ TEST_F(BadLowRank, SizesThatDisagreeWithTheLengthAreRefused) {
   EXPECT_THAT(Refusal(longer, kLength), HasSubstr("got 89 bytes in all"));
 }
 
-TEST_F(BadLowRank, AHugeRankDoesNotWrapTheLength) {
-  // 2^32 elements of a row: the rank is in its range, and rank times sizes exceeds 64 bits.
+TEST_F(BadLowRank, AHugeRankIsRefused) {
+  // 2^32 elements of a row: any rank fits a row.
   std::vector<std::byte> payload = valid_;
   const uint64_t row = uint64_t{1} << 32;
   std::memcpy(payload.data() + 16, &row, sizeof row);
-  const uint32_t rank = ~uint32_t{0};
-  std::memcpy(payload.data() + 4, &rank, sizeof rank);
+  for (const uint32_t rank : {uint32_t{1025}, ~uint32_t{0}}) {
+    std::memcpy(payload.data() + 4, &rank, sizeof rank);
+    EXPECT_THAT(Refusal(payload, absl::StatusCode::kInvalidArgument),
+                HasSubstr("rank: expected at most 1024, got"));
+  }
+  const uint32_t taken = 1024;
+  std::memcpy(payload.data() + 4, &taken, sizeof taken);
   Refusal(payload, absl::StatusCode::kDataLoss);
 }
 

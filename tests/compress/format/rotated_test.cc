@@ -28,7 +28,7 @@ absl::Status Validate(std::span<const std::byte> payload, size_t elements) {
 
 TEST(Rotated, TheWorkedExampleIsValidAndDecodesToTheMatrixTimesItsLevels) {
   const std::vector<std::byte> payload = BytesFromHex(
-      "BB000000 03000000 01000000 00000000 05000000 02000000 00000000"
+      "BD000000 03000000 01000000 00000000 05000000 02000000 00000000"
       "B7010100 10000000 00100000 00000000 0000003F 0580");
   ASSERT_TRUE(Validate(payload, 3).ok()) << Validate(payload, 3);
   std::vector<float> decoded(3);
@@ -83,7 +83,7 @@ TEST(Rotated, EveryLyingFieldIsRefusedByName) {
     size_t offset;
     const char* hex;
     const char* complaint;
-  } cases[] = {{0, "BA", "rotated payload: magic byte: expected 187, got 186"},
+  } cases[] = {{0, "BB", "rotated payload: magic byte: expected 189, got 187"},
                {1, "01", "bytes 1 to 3"},
                {3, "80", "bytes 1 to 3"},
                {4, "04100000", "elements: expected 4101, got 4100"},

@@ -106,6 +106,12 @@ ALL = [
         pull="bf16",
         pull_threshold="0",
     ),
+    slimgc(
+        "powersgd4",
+        "powersgd:rank=4",
+        "low-rank factors in two phases, every matrix; raw pulls",
+        threshold="0",
+    ),
 ]
 BY_NAME = {entry.name: entry for entry in ALL}
 
