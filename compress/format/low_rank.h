@@ -57,7 +57,8 @@ struct LowRankLayout {
 };
 
 // Writes the 32 header bytes.
-// REQUIRES: payload.size() >= kLowRankHeaderBytes; rank <= kMaxRank, rank <= grid.row_elements <= kLongestRow.
+// REQUIRES: payload.size() >= kLowRankHeaderBytes; rank <= kMaxRank; rank <= grid.row_elements;
+// grid.row_elements <= kLongestRow.
 void BuildLowRankHeader(const LowRankLayout& layout, std::span<std::byte> payload);
 
 // Checks all that ValidatePayload promises for this format:
