@@ -36,50 +36,55 @@ class Case:
     def predicted(self, name: str) -> float:
         return systems.predict(name, self.model, self.cluster, self.costs).predicted_ms
 
-    def gain(self, name: str) -> float:
-        """Returns the baseline's time over this system's."""
-        return self.predicted(systems.baseline_of(name)) / self.predicted(name)
+    def pays(self, plan: systems.Plan) -> bool:
+        """True if one of the plan's compressing systems is faster here than all their baselines."""
+        limit = min(map(self.predicted, systems.baselines_of(plan.compressing))) / systems.EVEN
+        if limit <= self.model.compute_ms():
+            return False  # nothing takes less
+        return any(self.predicted(name) < limit for name in plan.compressing)
 
     def efficiency(self, name: str) -> float:
         """Returns the fraction of an iteration in which the accelerator computes."""
         return self.model.compute_ms() / self.predicted(name)
 
 
-def search(of: Callable[[float], float], low: float, high: float) -> Optional[float]:
-    """Returns where `of` crosses 0 between low and high, by halving ratios; None: it does not.
+def search(holds: Callable[[float], bool], low: float, high: float) -> Optional[float]:
+    """Returns where `holds` changes between low and high, by halving ratios; None: it does not.
 
-    `of` must change its sign at most once.
+    `holds` must change at most once.
     """
-    at_low = of(low) > 0
-    if at_low == (of(high) > 0):
+    at_low = holds(low)
+    if at_low == holds(high):
         return None
     for _ in range(STEPS):
         middle = (low * high) ** 0.5
-        if (of(middle) > 0) == at_low:
+        if holds(middle) == at_low:
             low = middle
         else:
             high = middle
     return (low * high) ** 0.5
 
 
-def breaking_gbit(case: Case, best: str) -> Optional[float]:
-    return search(lambda gbit: case.at_gbit(gbit).gain(best) - systems.EVEN, LOW_GBIT, HIGH_GBIT)
+def breaking_gbit(case: Case, plan: systems.Plan) -> Optional[float]:
+    return search(lambda gbit: case.at_gbit(gbit).pays(plan), LOW_GBIT, HIGH_GBIT)
 
 
-def breaking_compute(case: Case, best: str) -> Optional[float]:
+def breaking_compute(case: Case, plan: systems.Plan) -> Optional[float]:
     """Returns the factor of compute at which the answer turns."""
-    return search(
-        lambda times: case.with_compute(times).gain(best) - systems.EVEN, LOW_COMPUTE, HIGH_COMPUTE
-    )
+    return search(lambda times: case.with_compute(times).pays(plan), LOW_COMPUTE, HIGH_COMPUTE)
 
 
 def bandwidth_for(case: Case, name: str) -> list[dict[str, Any]]:
-    """Returns the link with which a system reaches each efficiency; gbit null: with none."""
+    """Returns the slowest link with which a system reaches each efficiency.
+
+    LOW_GBIT: no slower link was looked at. None: no link will do.
+    """
 
     def gbit_for(wanted: float) -> Optional[float]:
-        return search(
-            lambda gbit: case.at_gbit(gbit).efficiency(name) - wanted, LOW_GBIT, HIGH_GBIT
-        )
+        def holds(gbit: float) -> bool:
+            return case.at_gbit(gbit).efficiency(name) > wanted
+
+        return LOW_GBIT if holds(LOW_GBIT) else search(holds, LOW_GBIT, HIGH_GBIT)
 
     return [{"efficiency": wanted, "gbit": gbit_for(wanted)} for wanted in EFFICIENCIES]
 
@@ -105,20 +110,17 @@ def changes(
     """Returns what would change the answer, given the breaking points."""
     now, other = ("pays", "no longer pays") if plan.pays() else ("does not pay", "pays")
     lines = []
-    if case.cluster.bits_per_second is None:
-        lines.append(
-            "bandwidth: the link is unshaped; it pays at most below %s"
-            % ("no rate" if gbit is None else "%.3g Gbit/s" % gbit)
-        )
-    elif gbit is None:
+    bits = case.cluster.bits_per_second
+    if gbit is None:
         lines.append(
             "bandwidth: it %s at any rate from %g Mbit/s to %g Gbit/s"
             % (now, 1e3 * LOW_GBIT, HIGH_GBIT)
         )
     else:
+        way = "down" if bits is None or gbit < bits / 1e9 else "up"
+        has = "an unshaped link" if bits is None else "%.3g" % (bits / 1e9)
         lines.append(
-            "bandwidth: it %s from %.3g Gbit/s %s; the plan has %.3g"
-            % (other, gbit, "up" if plan.pays() else "down", case.cluster.bits_per_second / 1e9)
+            "bandwidth: it %s from %.3g Gbit/s %s; the plan has %s" % (other, gbit, way, has)
         )
     before = case.model.compute_ms()
     if compute is None:

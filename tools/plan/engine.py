@@ -84,6 +84,9 @@ class Cores:
         if sequence != self._sequence:
             return  # a later event knows better
         self._advance()
+        # The event is the end of the first task, however the clock rounds: at large times what is
+        # left of a task may be less than the clock can tell.
+        self._served = self._tasks[0][0]
         ended = []
         while self._tasks and self._tasks[0][0] <= self._served + 1e-9:
             ended.append(heapq.heappop(self._tasks)[2])

@@ -132,8 +132,8 @@ def plan_now(options: argparse.Namespace) -> int:
     except ValueError as error:
         raise setup.SetupError("--systems: %s" % error) from error
     print(answer.first_line(plan), flush=True)
-    gbit = answer.breaking_gbit(case, plan.best)
-    compute = answer.breaking_compute(case, plan.best)
+    gbit = answer.breaking_gbit(case, plan)
+    compute = answer.breaking_compute(case, plan)
     for line in answer.changes(case, plan, options.batch, gbit, compute) + answer.beside(plan):
         print("  " + line)
     if options.calibration is None:

@@ -61,18 +61,17 @@ def simulate(
         rate = cluster.bytes_per_ms()
         return Node(cores, Link(engine, rate), Link(engine, rate), cluster.ahead_bytes)
 
-    count = max(cluster.workers, cluster.servers)
-    worker_nodes = [node() for _ in range(count)]
-    server_nodes = worker_nodes if cluster.together else [node() for _ in range(count)]
+    places = cluster.places()
+    nodes = {place: node() for place in sorted(set(places))}
     partitions = partitions_of(model, cluster.servers)
     servers = [
-        ServerModel(rank, server_nodes[rank], cluster, system, costs, model)
+        ServerModel(rank, nodes[places[rank]], cluster, system, costs, model)
         for rank in range(cluster.servers)
     ]
     total = WARM_UP + iterations
     workers = [
-        WorkerModel(rank, worker_nodes[rank], cluster, system, costs, model, partitions, total)
-        for rank in range(cluster.workers)
+        WorkerModel(rank, nodes[place], cluster, system, costs, model, partitions, total)
+        for rank, place in enumerate(places[cluster.servers :])
     ]
     for worker in workers:
         worker.connect(servers)
@@ -87,10 +86,9 @@ def simulate(
                 "worker %d stopped in iteration %d" % (worker.rank, len(worker.ends))
             )
     paces = [max(_pace(worker.ends), _pace(worker.rounds)) for worker in workers]
-    nodes = set(worker_nodes) | set(server_nodes)
-    cores = {node.cores for node in nodes}
+    cores = {node.cores for node in nodes.values()}
     return Result(
         max(paces),
-        max(max(node.up.carried, node.down.carried) for node in nodes) / total,
+        max(max(node.up.carried, node.down.carried) for node in nodes.values()) / total,
         sum(each.used for each in cores) / total,
     )

@@ -13,8 +13,6 @@ from plan.terms import PARTITION_ELEMENTS, RAW, Cluster, Costs, Model, System
 
 BASELINE = "bf16"
 BACKUP = "+backup"
-# They leave nothing out, so they are not what "compression" means in the answer.
-PRECISIONS = ("fp32", "fp16", "bf16")
 # worker/combination.cc refuses the first two for pulls. The others are random and may be further
 # from a change than zero is; the servers then send whole weights (server/round/change_encoder.h).
 PUSHES_ONLY = ("signsgd", "dgc", "qsgd", "terngrad", "dithering")
@@ -43,6 +41,7 @@ class Plan:
     systems: tuple[Prediction, ...]
     best: str  # the fastest that compresses; if several are, the one that sends most
     baseline: str  # bf16 with the backup model where `best` has it, else without
+    compressing: tuple[str, ...]  # all that compress, the fastest first
 
     def of(self, name: str) -> Prediction:
         return next(each for each in self.systems if each.system == name)
@@ -81,8 +80,15 @@ def baseline_of(name: str) -> str:
     return BASELINE + (BACKUP if name.endswith(BACKUP) else "")
 
 
-def compresses(name: str) -> bool:
-    return name.removesuffix(BACKUP) not in PRECISIONS
+def baselines_of(names: Iterable[str]) -> set[str]:
+    return {baseline_of(name) for name in names}
+
+
+def compresses(name: str, costs: Costs) -> bool:
+    """True if it sends less than the baseline does."""
+    return costs.payload_bytes(codec_of(name), PARTITION_ELEMENTS) < costs.payload_bytes(
+        BASELINE, PARTITION_ELEMENTS
+    )
 
 
 def predict(name: str, model: Model, cluster: Cluster, costs: Costs) -> Prediction:
@@ -90,8 +96,8 @@ def predict(name: str, model: Model, cluster: Cluster, costs: Costs) -> Predicti
     result = simulate(model, find(name), cluster, costs)
     rate = cluster.bytes_per_ms()
     wire = 0.0 if rate is None else result.wire_bytes / rate
-    nodes = max(cluster.workers, cluster.servers) * (1 if cluster.together else 2)
-    cores = cluster.cores * (1 if cluster.one_machine else nodes)
+    machines = 1 if cluster.one_machine else len(set(cluster.places()))
+    cores = cluster.cores * machines
     bound = max(model.compute_ms(), wire, result.cpu_ms / cores)
     return Prediction(name, result.iteration_ms, bound)
 
@@ -131,14 +137,21 @@ def make_plan(
                 "unknown system '%s'%s; the calibration has %s"
                 % (name, ": did you mean '%s'?" % near[0] if near else "", ", ".join(known))
             )
-    needed = {BASELINE} | {baseline_of(name) for name in wanted}
+    needed = {BASELINE} | baselines_of(wanted)
     wanted += sorted(needed - set(wanted))
     rows = [predict(name, model, cluster, costs) for name in wanted]
-    compressing = [row for row in rows if compresses(row.system)]
+    by_time = sorted(rows, key=lambda row: row.predicted_ms)
+    compressing = [row for row in by_time if compresses(row.system, costs)]
     if not compressing:
         raise ValueError("none of the systems compresses: %s" % ", ".join(wanted))
-    best = best_of(compressing, costs).system
-    return Plan(tuple(rows + beside(model, cluster)), best, baseline_of(best))
+    names = tuple(row.system for row in compressing)
+    base = next(row for row in by_time if row.system in baselines_of(names))
+    paying = [row for row in compressing if EVEN * row.predicted_ms < base.predicted_ms]
+    baseline = baseline_of(paying[0].system) if paying else base.system
+    best = best_of(
+        [row for row in paying or compressing if baseline_of(row.system) == baseline], costs
+    )
+    return Plan(tuple(rows + beside(model, cluster)), best.system, baseline, names)
 
 
 def best_of(rows: Sequence[Prediction], costs: Costs) -> Prediction:

@@ -88,6 +88,7 @@ class Cluster:
     """Machines and their links.
 
     together        a worker and a server share a node; else each has a node of its own
+    hosts           instead: each server's node, then each worker's, as slimps_launch.hosts has them
     bits_per_second of each link, each way; None: links cost nothing
     efficiency      fraction of the link's bits that carry messages
     cores           of a node, or of the machine if one machine stands for all nodes
@@ -106,6 +107,14 @@ class Cluster:
     one_machine: bool = False
     shared_memory: bool = True
     ahead_bytes: float = 3e6
+    hosts: tuple[int, ...] = ()
+
+    def places(self) -> tuple[int, ...]:
+        """Returns the number of each server's node, then of each worker's."""
+        if self.hosts:
+            return self.hosts
+        first = 0 if self.together else self.servers
+        return tuple(range(self.servers)) + tuple(range(first, first + self.workers))
 
     def bytes_per_ms(self) -> Optional[float]:
         return (

@@ -10,12 +10,11 @@ from xml.sax.saxutils import escape
 from bench.common import text_table
 from cli import curves_svg
 from plan import answer, systems
-from plan.terms import CodecCosts, Curve
+from plan.terms import Curve
 
 GBITS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 TIMES = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 RATIOS = (2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
-AT_RATIO = "at_ratio"  # a codec with the time of the best, and any payload
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,15 +49,14 @@ def make(what: str, case: answer.Case, plan: systems.Plan, batch: float) -> Swee
             names,
             lambda value: case.with_compute(value / batch),
         )
-    at_ratio = AT_RATIO + (systems.BACKUP if best.endswith(systems.BACKUP) else "")
-    return _swept("ratio", RATIOS, (base, at_ratio), lambda value: with_ratio(case, best, value))
+    return _swept("ratio", RATIOS, (base, best), lambda value: with_ratio(case, best, value))
 
 
 def with_ratio(case: answer.Case, best: str, ratio: float) -> answer.Case:
-    """Returns the case with a further codec: the times of `best`, and 1 / ratio of fp32's bytes."""
-    known = case.costs.codecs[systems.codec_of(best)]
-    codec = CodecCosts(known.encode, known.decode, Curve([(1, 4.0 / ratio)]))
-    costs = dataclasses.replace(case.costs, codecs={**case.costs.codecs, AT_RATIO: codec})
+    """Returns the case with 1 / ratio of fp32's bytes as the payload of the codec of `best`."""
+    name = systems.codec_of(best)
+    codec = dataclasses.replace(case.costs.codecs[name], payload=Curve([(1, 4.0 / ratio)]))
+    costs = dataclasses.replace(case.costs, codecs={**case.costs.codecs, name: codec})
     return dataclasses.replace(case, costs=costs)
 
 

@@ -1,9 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The parts of the simulator, with times that can be worked out by hand."""
 
+import functools
 import unittest
 
 from plan.engine import Cores, Engine, Link, Thread
+
+
+class BoundedEngine(Engine):
+    """Fails instead of running for ever."""
+
+    def at(self, time, action):
+        if self._sequence == 100:
+            raise AssertionError("events without end")
+        super().at(time, action)
 
 
 class CoresTest(unittest.TestCase):
@@ -36,6 +46,15 @@ class CoresTest(unittest.TestCase):
         self.engine.at(3, lambda: cores.run(1, self.note("b")))
         self.engine.run()
         self.assertEqual({"a": 5, "b": 5}, self.ended)
+
+    def test_a_task_ends_even_where_the_clock_cannot_tell_its_time(self):
+        # At 1e9 ms the clock's steps are 1e-7 ms, so 3e-8 ms never pass.
+        engine = BoundedEngine()
+        cores, ended = Cores(engine, 1), []
+        for name, work in (("a", 3e-8), ("b", 1.03e-6)):
+            engine.at(1e9, functools.partial(cores.run, work, functools.partial(ended.append, name)))
+        engine.run()
+        self.assertEqual(["a", "b"], ended)
 
     def test_a_task_without_work_ends_at_once_but_not_inside_the_call(self):
         cores = Cores(self.engine, 1)

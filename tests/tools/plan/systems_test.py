@@ -21,6 +21,12 @@ def plan_of(given):
     return systems.make_plan(given.model, given.cluster, given.costs)
 
 
+def with_codec(given, name, **costs):
+    """Returns the case with one more codec, or another of that name."""
+    codecs = {**given.costs.codecs, name: small_jobs.codec(**costs)}
+    return dataclasses.replace(given, costs=dataclasses.replace(given.costs, codecs=codecs))
+
+
 class SystemsTest(unittest.TestCase):
     def test_every_codec_stands_with_and_without_the_backup_model(self):
         plan = plan_of(case(workers=2))
@@ -54,10 +60,7 @@ class SystemsTest(unittest.TestCase):
             self.assertEqual("bf16", systems.find(name).pull)
 
     def test_of_equally_fast_codecs_the_one_that_sends_most_is_best(self):
-        costs = dataclasses.replace(
-            small_jobs.FREE,
-            codecs={**small_jobs.FREE.codecs, "topk": small_jobs.codec(payload=0.08)},
-        )
+        costs = with_codec(case(), "topk", payload=0.08).costs
         rows = [
             systems.Prediction("topk", 100.0, 0.0),
             systems.Prediction("1bit", 101.9, 0.0),
@@ -74,6 +77,19 @@ class SystemsTest(unittest.TestCase):
             systems.make_plan(
                 small_jobs.model(5), small_jobs.cluster(), small_jobs.FREE, ["fp32", "bf16"]
             )
+
+    def test_a_codec_that_sends_no_less_than_the_baseline_is_never_the_best(self):
+        for payload in (2.0, 4.0):
+            plan = plan_of(with_codec(case(bits_per_second=None), "whole", payload=payload))
+            self.assertTrue(plan.best.startswith("1bit"), plan.best)
+
+    def test_where_compression_pays_the_best_pays(self):
+        # 2bit is within 2 % of 1bit, and of bf16, too.
+        given = case(model=small_jobs.model(4 * MEBI), bits_per_second=8e8)
+        given = with_codec(given, "1bit", payload=1.94)
+        plan = plan_of(with_codec(given, "2bit", payload=1.975))
+        self.assertTrue(plan.pays())
+        self.assertTrue(plan.best.startswith("1bit"), plan.best)
 
     def test_no_prediction_is_below_its_bound(self):
         for rate in (8e7, 8e8, 8e9, None):
@@ -93,11 +109,7 @@ class AnswerTest(unittest.TestCase):
             answer.first_line(plan_of(even)),
             r"^Compression does not pay: .* which is the same within 2 %\.$",
         )
-        costly = small_jobs.codec(encode_ns=1000.0, payload=0.125)
-        costs = dataclasses.replace(
-            small_jobs.FREE, codecs={**small_jobs.FREE.codecs, "1bit": costly}
-        )
-        slower = dataclasses.replace(even, costs=costs)
+        slower = with_codec(even, "1bit", encode_ns=1000.0, payload=0.125)
         self.assertRegex(
             answer.first_line(plan_of(slower)), r"^Compression does not pay: .* times as slow\.$"
         )
@@ -106,29 +118,52 @@ class AnswerTest(unittest.TestCase):
         given = case(bits_per_second=8e8)
         plan = plan_of(given)
         self.assertTrue(plan.pays())
-        gbit = answer.breaking_gbit(given, plan.best)
+        gbit = answer.breaking_gbit(given, plan)
         self.assertTrue(0.8 < gbit < 100, gbit)
-        self.assertGreater(given.at_gbit(gbit / 1.05).gain(plan.best), systems.EVEN)
-        self.assertLess(given.at_gbit(gbit * 1.05).gain(plan.best), systems.EVEN)
+        self.assertTrue(plan_of(given.at_gbit(gbit / 1.05)).pays())
+        self.assertFalse(plan_of(given.at_gbit(gbit * 1.05)).pays())
         self.assertIn(
             "bandwidth: it no longer pays from %.3g Gbit/s up; the plan has 0.8" % gbit,
             answer.changes(given, plan, 64.0, gbit, None),
         )
 
+    def test_the_answer_turns_where_any_codec_begins_to_pay(self):
+        # Where nothing pays the best is the one that sends most, which pays last.
+        given = with_codec(case(bits_per_second=None), "large", payload=1.9)
+        plan = plan_of(given)
+        self.assertTrue(plan.best.startswith("large"), plan.best)
+        gbit = answer.breaking_gbit(given, plan)
+        self.assertTrue(plan_of(given.at_gbit(gbit / 1.05)).pays())
+        self.assertFalse(plan_of(given.at_gbit(gbit * 1.05)).pays())
+        self.assertIn(
+            "bandwidth: it pays from %.3g Gbit/s down; the plan has an unshaped link" % gbit,
+            answer.changes(given, plan, 64.0, gbit, None),
+        )
+
+    def test_what_pays_at_every_rate_says_so_of_an_unshaped_link(self):
+        # bf16 takes long to encode, 1bit does not.
+        given = with_codec(case(bits_per_second=None), "bf16", encode_ns=1000.0, payload=2.0)
+        plan = plan_of(given)
+        self.assertTrue(plan.pays())
+        self.assertIn(
+            "bandwidth: it pays at any rate from 10 Mbit/s to 400 Gbit/s",
+            answer.changes(given, plan, 64.0, answer.breaking_gbit(given, plan), None),
+        )
+
     def test_the_breaking_compute_and_batch_are_told_together(self):
         given = case(bits_per_second=8e8)
         plan = plan_of(given)
-        times = answer.breaking_compute(given, plan.best)
+        times = answer.breaking_compute(given, plan)
         self.assertGreater(times, 1)
-        self.assertGreater(given.with_compute(times / 1.05).gain(plan.best), systems.EVEN)
-        self.assertLess(given.with_compute(times * 1.05).gain(plan.best), systems.EVEN)
+        self.assertTrue(plan_of(given.with_compute(times / 1.05)).pays())
+        self.assertFalse(plan_of(given.with_compute(times * 1.05)).pays())
         said = answer.changes(given, plan, 64.0, None, times)
         self.assertIn("compute: it no longer pays from %.3g ms" % (6 * times), said[1])
         self.assertIn("batch: that is a batch of %.3g; the plan has 64" % (64 * times), said[2])
 
     def test_without_a_crossing_it_says_so(self):
-        self.assertIsNone(answer.search(lambda value: 1.0, 1, 100))
-        self.assertAlmostEqual(10.0, answer.search(lambda value: value - 10, 1, 1000), delta=0.5)
+        self.assertIsNone(answer.search(lambda value: True, 1, 100))
+        self.assertAlmostEqual(10.0, answer.search(lambda value: value > 10, 1, 1000), delta=0.5)
         given = case(bits_per_second=8e8)
         said = answer.changes(given, plan_of(given), 64.0, None, None)
         self.assertIn("bandwidth: it pays at any rate", said[0])
@@ -151,6 +186,15 @@ class AnswerTest(unittest.TestCase):
             reached = given.at_gbit(row["gbit"]).efficiency(plan.baseline)
             self.assertAlmostEqual(row["efficiency"], reached, delta=0.04)
 
+    def test_bandwidth_for_tells_any_link_from_none(self):
+        slow = case(model=small_jobs.model(64, forward=1e3))
+        self.assertEqual(
+            {answer.LOW_GBIT}, {row["gbit"] for row in answer.bandwidth_for(slow, "bf16")}
+        )
+        # Encoding alone takes longer than all compute.
+        busy = with_codec(case(), "bf16", encode_ns=1000.0, payload=2.0)
+        self.assertEqual({None}, {row["gbit"] for row in answer.bandwidth_for(busy, "bf16")})
+
     def test_the_table_has_errors_where_something_was_measured(self):
         plan = plan_of(case(workers=2))
         took = plan.of("1bit").predicted_ms
@@ -161,10 +205,7 @@ class AnswerTest(unittest.TestCase):
     def test_a_faster_ddp_is_mentioned(self):
         # All bytes of four workers go over one server's link; a ring shares them.
         slow = case(workers=4, bits_per_second=8e7)
-        costs = dataclasses.replace(
-            small_jobs.FREE, codecs={**small_jobs.FREE.codecs, "1bit": small_jobs.codec(payload=4)}
-        )
-        plan = plan_of(dataclasses.replace(slow, costs=costs))
+        plan = plan_of(with_codec(slow, "1bit", payload=1.9))
         self.assertRegex(answer.beside(plan)[0], "^beside: PyTorch's ddp_")
         self.assertEqual([], answer.beside(plan_of(case(workers=1, bits_per_second=None))))
 
@@ -202,6 +243,14 @@ class SweepTest(unittest.TestCase):
         self.assertAlmostEqual(base[0], at_ratio[0])
         self.assertAlmostEqual(
             plan.of(plan.best).predicted_ms, at_ratio[sweep.values.index(32.0)], places=6
+        )
+
+    def test_a_ratio_leaves_pulls_alone_where_the_codec_cannot_carry_weights(self):
+        given = with_codec(case(bits_per_second=8e8), "qsgd", payload=0.5)
+        plan = systems.make_plan(given.model, given.cluster, given.costs, ["qsgd"])
+        sweep = what_if.make("ratio", given, plan, 64.0)
+        self.assertAlmostEqual(
+            plan.of("qsgd").predicted_ms, sweep.times[sweep.values.index(8.0)][-1], places=6
         )
 
     def test_table_and_picture_have_every_value(self):
