@@ -16,7 +16,7 @@ import tempfile
 
 from slimps_launch import out_files
 from slimps_launch import trace_svg
-from slimps_launch.schema import NUMBER, SIZE, TEXT, Cases, Kind, check
+from slimps_launch.schema import COUNT, NUMBER, SIZE, TEXT, Cases, Kind, Optional, check
 
 VARIABLE = "SLIMPS_TRACE"  # means --trace for every process that the launcher starts
 FLAG_HELP = (
@@ -34,7 +34,7 @@ SPAN = {
     "cat": TEXT,
     "ts": NUMBER,
     "dur": NOT_NEGATIVE,
-    "args": {"round": SIZE},
+    "args": {"key": TEXT, "partition": SIZE, "round": SIZE, "elements": Optional(COUNT)},
 }
 EVENT = Cases(
     "ph",

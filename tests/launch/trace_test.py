@@ -106,7 +106,9 @@ class MergeTest(folder_case.FolderCase):
             ({key: value for key, value in whole.items() if key != field}, field) for field in whole
         ]
         odd += [
-            (dict(whole, args={}), "args.round"),
+            (dict(whole, args={}), "args.key"),
+            (dict(whole, args={"key": "s:w", "partition": 0}), "args.round"),
+            (dict(whole, args={**whole["args"], "elements": 0}), "args.elements"),
             (dict(whole, dur=-1), "dur"),
             (dict(whole, pid="7"), "pid"),
             (dict(whole, ts=float("nan")), "ts"),

@@ -71,7 +71,7 @@ def of_trace(path: str) -> Model:
 def _of_events(path: str, trace: job_trace.Trace) -> Model:
     names: dict[int, str] = {}
     copies: dict[int, dict[str, float]] = {}  # round -> key -> when its gradient was ready
-    sizes: dict[str, dict[int, int]] = {}  # key -> partition -> elements
+    sizes: dict[str, int] = {}  # key -> elements
     settled: list[float] = []
     for event in trace.events():
         if event["ph"] == "M" and event["name"] == "process_name":
@@ -79,10 +79,9 @@ def _of_events(path: str, trace: job_trace.Trace) -> Model:
         if event["ph"] != "X" or not names.get(event["pid"], "").endswith("worker 0"):
             continue
         args, began = event["args"], event["ts"] / 1e3
-        if event["cat"] == "copy":
+        if event["cat"] == "copy" and "elements" in args:
             copies.setdefault(args["round"], {}).setdefault(args["key"], began)
-        elif event["cat"] == "encode" and "elements" in args:
-            sizes.setdefault(args["key"], {})[args["partition"]] = args["elements"]
+            sizes[args["key"]] = args["elements"]
         elif event["cat"] in SETTLED:
             settled.append(began + event["dur"] / 1e3)
     if not sizes:
@@ -96,7 +95,13 @@ def _of_events(path: str, trace: job_trace.Trace) -> Model:
             "--model: %s: no whole step after the first %d; expected at least %d steps"
             % (path, STEPS_BEFORE, STEPS_BEFORE + 2)
         )
-    return _of_steps(path, steps, {key: sum(parts.values()) for key, parts in sizes.items()})
+    model = _of_steps(path, steps, sizes)
+    if model.compute_ms() <= 0:
+        raise setup.SetupError(
+            "--model: %s: every gradient was ready as its step began; expected the time of a "
+            "forward and backward pass before the first and the last of them" % path
+        )
+    return model
 
 
 def _whole_steps(

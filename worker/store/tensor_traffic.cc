@@ -182,7 +182,8 @@ absl::StatusOr<PushJob> TensorTraffic::MakePushJob(const Key& key, std::span<con
   PushJob job = CountJob(tensor, priority);
   job.grad_bufs = std::move(grad_bufs);
   job.gradient_bound = largest;
-  TraceLog::Global().AddOfThread(TraceStage::kCopy, {key.typed_name(), 0, job.round}, start,
+  TraceLog::Global().AddOfThread(TraceStage::kCopy,
+                                 {key.typed_name(), 0, job.round, gradient.size()}, start,
                                  options_.clock->Now());
   return job;
 }

@@ -48,7 +48,7 @@ struct TraceSubject {
   std::string_view key;  // the typed name; it is copied when recorded
   uint32_t partition = 0;
   uint64_t round = 0;
-  uint64_t elements = 0;  // of the partition; 0: the event does not say
+  uint64_t elements = 0;  // of the partition; kCopy: the tensor's; 0: the event does not say
 };
 
 struct TraceEvent {

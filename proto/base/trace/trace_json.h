@@ -8,7 +8,7 @@
 //    {"ph": "X", "name": "s:w[0]", "cat": "encode", "ts": 12.345, "dur": 1.5, "pid": 7, "tid": 1,
 //     "args": {"key": "s:w", "partition": 0, "round": 1, "elements": 262144}}]}
 //
-// Only events of encoding have "elements". Each event is one line, so
+// Only events of copying and encoding have "elements". Each event is one line, so
 // python/slimps_launch/job_trace.py need not hold a whole file in memory. Times are microseconds
 // since base_unix_ns of the job's wall clock. That aligns the files of several processes.
 // Thread-safe.

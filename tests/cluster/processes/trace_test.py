@@ -129,6 +129,16 @@ class TracedJobTest(unittest.TestCase):
                             (worker, stage, key, partition, round_number),
                         )
 
+    def test_a_copy_has_the_elements_of_all_partitions(self):
+        copied, encoded = {}, collections.defaultdict(dict)
+        for span in self.spans:
+            args = span["args"]
+            if span["process"] == "worker 0" and span["cat"] == "copy":
+                copied[args["key"]] = args["elements"]
+            if span["process"] == "worker 0" and span["cat"] == "encode":
+                encoded[args["key"]][args["partition"]] = args["elements"]
+        self.assertEqual({key: sum(parts.values()) for key, parts in encoded.items()}, copied)
+
     def test_every_worker_computes_each_step_and_waits(self):
         for worker in ("worker 0", "worker 1"):
             for step in range(1, STEPS + 1):

@@ -58,10 +58,10 @@ def process(name, pid):
 def step(round_, began):
     """Returns a step's events: 6 ms forward, "last" ready, 4 ms later "first"."""
     return [
-        event("copy", began + 6, began + 6.5, "last", round_),
+        event("copy", began + 6, began + 6.5, "last", round_, elements=120),
         event("encode", began + 7, began + 7.5, "last", round_, elements=100),
         event("encode", began + 7.5, began + 8, "last", round_, partition=1, elements=20),
-        event("copy", began + 10, began + 10.5, "first", round_),
+        event("copy", began + 10, began + 10.5, "first", round_, elements=30),
         event("encode", began + 11, began + 11.5, "first", round_, elements=30),
         event("decode", began + 18, began + 19, "first", round_),
         # The next step begins when the last weights are there.
@@ -92,7 +92,7 @@ class TraceTest(unittest.TestCase):
         events = [process("worker 0", 1), process("worker 1", 2)]
         for round_ in (1, 2, 3, 4):
             events += step(round_, 20 * (round_ - 1))
-        events.append(event("copy", 21, 22, "other worker's", 2, pid=2))
+        events.append(event("copy", 21, 22, "other worker's", 2, pid=2, elements=5))
         self.write(events)
         model = models.of_trace(self.path)
         self.assertEqual("job.json", model.name)
@@ -103,6 +103,42 @@ class TraceTest(unittest.TestCase):
         self.assertAlmostEqual(10.0, model.compute_ms())
         self.assertAlmostEqual(6.0, sum(layer.forward for layer in model.layers))
         self.assertEqual([4.0, 0.0], [round(layer.backward, 6) for layer in model.layers])
+
+    def test_codecs_with_phases_encode_other_keys(self):
+        events = [process("worker 0", 1)]
+        for round_ in (1, 2, 3, 4):
+            for each in step(round_, 20 * (round_ - 1)):
+                if each["cat"] == "encode":
+                    each["args"]["key"] = "#p:" + each["args"]["key"]
+                    del each["args"]["elements"]
+                events.append(each)
+        self.write(events)
+        self.assertEqual(
+            [("first", 30), ("last", 120)],
+            [(tensor.name, tensor.elements) for tensor in models.of_trace(self.path).tensors],
+        )
+
+    def test_a_trace_without_compute_is_refused(self):
+        events = [process("worker 0", 1)]
+        for round_ in (1, 2, 3, 4):
+            ended = 20.0 * round_
+            events.append(event("copy", ended, ended + 1, "w", round_, elements=30))
+            events.append(event("decode", ended + 19, ended + 20, "w", round_))
+        self.write(events)
+        self.assertIn("every gradient was ready as its step began", self.refused())
+
+    def test_events_with_other_fields_are_refused(self):
+        for damage, said in (
+            ({"elements": "x"}, 'args.elements: expected a whole number from 1 on, got "x"'),
+            ({"elements": 0}, "args.elements: expected a whole number from 1 on, got 0"),
+            ({"elements": -5}, "args.elements: expected a whole number from 1 on, got -5"),
+            ({"key": 7}, "args.key: expected text, got 7"),
+            ({"partition": None}, "args.partition: expected a whole number from 0 on, got null"),
+        ):
+            events = [process("worker 0", 1)] + step(1, 0)
+            events[1]["args"].update(damage)
+            self.write(events)
+            self.assertIn(said, self.refused())
 
     def test_a_trace_without_gradients_says_what_is_expected(self):
         self.write([process("worker 0", 1)])
