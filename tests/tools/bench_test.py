@@ -122,6 +122,11 @@ class QuickTest(unittest.TestCase):
             self.assertGreater(codecs[name]["sent_fraction"], 0.003, name)
             self.assertLess(codecs[name]["sent_fraction"], 0.03, name)
 
+    def test_codecs_with_phases_are_told_from_others(self):
+        codecs = self.report["codecs"]
+        self.assertTrue(codecs["powersgd"]["has_phases"])
+        self.assertFalse(codecs["1bit"]["has_phases"])
+
     def test_the_machine_is_described_without_its_name(self):
         self.assertEqual(
             {"cpu", "cores", "best_isa", "memory_bytes", "huge_pages"}, set(self.report["machine"])

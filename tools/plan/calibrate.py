@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -10,9 +11,10 @@ import sys
 from typing import Any, Iterable, Mapping, Sequence
 
 from cli import setup
-from plan import calibration
-from plan.terms import RAW
-from slimps_launch import job_node
+from plan import answer, calibration
+from plan.simulator import simulate
+from plan.terms import RAW, Cluster, Costs, Layer, Model, System, Tensor
+from slimps_launch import hosts, job_node
 
 MARK = "slimps-calibration "  # of calibrate_worker.py
 WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "calibrate_worker.py")
@@ -21,6 +23,7 @@ AGGREGATED = "1bit"  # the codec that bench codec aggregates
 # Differences of two measurements may be below 0. These are the least that is believed.
 LEAST_NS = 0.01  # of a byte or an element
 LEAST_US = 1.0  # of a message
+LEAST_MS = 1e-3  # of a round trip
 
 
 def launch_command(
@@ -87,7 +90,8 @@ def slowest(reports: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 def codec_rows(report: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Returns the calibration's rows, of the codecs that were encoded and decoded.
 
-    A label with "+" is a codec that was measured in another way.
+    A label with "+" is a codec that was measured in another way. A codec with phases encodes
+    other keys than the one that bench_codec encodes.
     """
     times: dict[tuple[str, int], dict[str, float]] = {}
     for row in report["results"]:
@@ -105,7 +109,10 @@ def codec_rows(report: Mapping[str, Any]) -> list[dict[str, Any]]:
             "payload_bytes": int(entry["payload_bytes"]),
         }
         for (codec, elements), entry in sorted(times.items())
-        if "+" not in codec and "decode_add" in entry and ("encode_ef" in entry or codec == RAW)
+        if "+" not in codec
+        and not report["codecs"][codec]["has_phases"]
+        and "decode_add" in entry
+        and ("encode_ef" in entry or codec == RAW)
     ]
 
 
@@ -126,42 +133,83 @@ def memory(results: Sequence[Mapping[str, Any]], copy_ns: float) -> dict[str, fl
     }
 
 
-def messages_and_link(
-    reports: Sequence[Mapping[str, Any]], copy_ns: float
-) -> tuple[dict[str, float], dict[str, float]]:
-    """Returns what messages cost the CPU, and what the slowest worker's way to the servers is."""
-    worst = max(reports, key=lambda report: report["network"]["few"]["ms"])["network"]
-    one, few, many = worst["one"], worst["few"], worst["many"]
+def messages(network: Mapping[str, Any], copy_ns: float) -> dict[str, float]:
+    """Returns what messages cost the CPU."""
+    few, many = network["few"], network["many"]
     # Each key has a push and an answer here; what belongs to them is counted with them.
     message_us = 1e3 * (many["cpu_ms"] - few["cpu_ms"]) / (many["keys"] - few["keys"]) / 2
     message_us = max(LEAST_US, message_us)
     # The bytes go out and come in, and are copied once each way.
     spent_ns = 1e6 * few["cpu_ms"] - 1e3 * message_us * 2 * few["keys"]
     wire_ns = spent_ns / few["bytes"] / 2 - copy_ns
-    return (
-        {"message_us": message_us, "wire_ns_per_byte": max(LEAST_NS, wire_ns)},
-        {
-            "bits_per_second": 8e3 * few["bytes"] / max(few["ms"] - one["ms"], 1e-3),
-            "round_trip_ms": one["ms"],
-        },
+    return {"message_us": message_us, "wire_ns_per_byte": max(LEAST_NS, wire_ns)}
+
+
+def job_cluster(where: str, workers: int, servers: int) -> Cluster:
+    """Returns the cluster as the job has it; its links cost nothing yet.
+
+    On one machine the loopback stands for the links, so each process has a node of its own. A
+    hostfile says where the processes are; without one a worker and a server share each node.
+    LaunchError: the hostfile cannot be read, or has too few slots.
+    """
+    path = where.partition(":")[2]
+    slots = [host.slots for host in hosts.read(path)] if path else []
+    places = hosts.around(slots, servers, workers, path) if path else []
+    one_machine = where == "local" or len(set(places)) == 1
+    return Cluster(
+        workers=workers,
+        servers=servers,
+        together=not one_machine,
+        hosts=() if one_machine else tuple(places),
+        bits_per_second=None,
+        efficiency=1.0,
+        one_machine=one_machine,
+        shared_memory=False,  # calibrate_worker.py says so
     )
 
 
-def content_of(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Returns the calibration of the workers' reports."""
+def exchange_ms(sample: Mapping[str, Any], cluster: Cluster, costs: Costs) -> float:
+    """Returns what calibrate_worker.py's exchange would take with this cluster's links."""
+    elements = int(sample["bytes"] / 4 / sample["keys"])
+    tensors = tuple(Tensor("key%d" % index, elements) for index in range(sample["keys"]))
+    model = Model("exchange", tensors, (Layer(0, len(tensors), 0.0, 0.0),))
+    return simulate(model, System("fp32"), cluster, costs).iteration_ms
+
+
+def link(network: Mapping[str, Any], cluster: Cluster, costs: Costs) -> dict[str, float]:
+    """Returns the link with which both exchanges take as long as they were measured to take."""
+    one, few = network["one"], network["few"]
+    round_trip_ms = max(LEAST_MS, one["ms"] - exchange_ms(one, cluster, costs))
+    there = dataclasses.replace(cluster, round_trip_ms=round_trip_ms)
+
+    def is_slower(gbit: float) -> bool:
+        at_rate = dataclasses.replace(there, bits_per_second=gbit * 1e9)
+        return exchange_ms(few, at_rate, costs) > few["ms"]
+
+    gbit = answer.search(is_slower, answer.LOW_GBIT, answer.HIGH_GBIT)
+    if gbit is None:  # beyond either end: slower than any, or not what limits
+        gbit = answer.HIGH_GBIT if is_slower(answer.HIGH_GBIT) else answer.LOW_GBIT
+    return {"bits_per_second": gbit * 1e9, "round_trip_ms": round_trip_ms}
+
+
+def content_of(reports: Sequence[Mapping[str, Any]], cluster: Cluster) -> dict[str, Any]:
+    """Returns the calibration of the workers' reports; `cluster` is their job's."""
     codecs = slowest(reports)
     copy_ns = max(report["copy_ns_per_byte"] for report in reports)
-    messages, link = messages_and_link(reports, copy_ns)
+    network = max(reports, key=lambda report: report["network"]["few"]["ms"])["network"]
     machines: list[Mapping[str, Any]] = []
     for report in reports:
         if report["machine"] not in machines:
             machines.append(report["machine"])
-    return calibration.sealed(
-        {
-            "machines": machines,
-            "codecs": codec_rows(codecs),
-            "memory": memory(codecs["results"], copy_ns),
-            "messages": messages,
-            "link": link,
-        }
-    )
+    content = {
+        "machines": machines,
+        "codecs": codec_rows(codecs),
+        "left_out": sorted(
+            codec for codec, about in codecs["codecs"].items() if about["has_phases"]
+        ),
+        "memory": memory(codecs["results"], copy_ns),
+        "messages": messages(network, copy_ns),
+    }
+    cluster = dataclasses.replace(cluster, cores=machines[0]["cores"])
+    found = link(network, cluster, calibration.costs_of(content))
+    return calibration.sealed({**content, "link": found})

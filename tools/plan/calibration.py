@@ -18,7 +18,7 @@ from typing import Any, Mapping
 from plan.terms import RAW, CodecCosts, Costs, Curve
 from slimps_launch import out_files, schema
 
-VERSION = 1
+VERSION = 2
 MACHINE = {"cpu": schema.TEXT, "cores": schema.COUNT, "memory_gib": schema.COUNT}
 SHAPE = {
     "slimps_calibration": schema.COUNT,
@@ -33,6 +33,7 @@ SHAPE = {
             "payload_bytes": schema.COUNT,
         }
     ],
+    "left_out": [schema.TEXT],  # codecs whose exchange has phases
     "memory": {
         "copy_ns_per_byte": schema.POSITIVE,
         "step_ns_per_element": schema.POSITIVE,
@@ -101,6 +102,8 @@ def load(path: str) -> Content:
         raise Refused("%s: damaged: %s%s" % (path, error, again)) from error
     if digest(content) != content["sha256"]:
         raise Refused("%s: damaged: its checksum disagrees%s" % (path, again))
+    if not content["machines"]:
+        raise Refused("%s: damaged: machines: expected at least one%s" % (path, again))
     codecs = {row["codec"] for row in content["codecs"]}
     for needed in (RAW, "bf16"):
         if needed not in codecs:

@@ -77,24 +77,45 @@ def about(options: argparse.Namespace, content: calibration.Content) -> dict[str
         "file": options.calibration,
         "machines": content["machines"],
         "sha256": content["sha256"],
+        "left_out": content["left_out"],
+        "expected_error": validation.expected_error(validation.load(validation.MEASURED)),
     }
 
 
+def remarks(said: Mapping[str, Any]) -> list[str]:
+    """Returns lines of what holds for all predictions; `said` is what about() returns."""
+    lines = [
+        "expected error: %(median_percent).1f %% in the median, %(worst_percent).1f %% at worst, "
+        "in %(set_ups)d measured set-ups" % said["expected_error"]
+    ]
+    if said["left_out"]:
+        lines.append(
+            "left out: %s, whose exchange has phases that are not simulated"
+            % ", ".join(said["left_out"])
+        )
+    if said["file"] is None:
+        machine = calibration.machine_name(said["machines"][0])
+        lines.append("calibration: none; codecs as on %s. --calibrate measures yours" % machine)
+    return lines
+
+
 def calibrate_now(options: argparse.Namespace) -> int:
+    cluster = calibrate.job_cluster(options.on, options.workers, options.servers)
     programs = common.find_programs(calibrate.PROGRAM, options.programs)
     command = calibrate.launch_command(
         options.on, options.workers, options.servers, programs["bench_codec"], options.quick
     )
-    content = calibrate.content_of(calibrate.run(command, options.workers))
+    content = calibrate.content_of(calibrate.run(command, options.workers), cluster)
     out_files.save_json(options.calibration, content)
     link = content["link"]
     print(
-        "calibration in %s: %s; %d codecs, link %.3g Gbit/s, round trip %.2f ms"
+        "calibration in %s: %s; %d codecs, link %.3g Gbit/s%s, round trip %.2f ms"
         % (
             options.calibration,
             "; ".join(calibration.machine_name(machine) for machine in content["machines"]),
             len({row["codec"] for row in content["codecs"]}),
             link["bits_per_second"] / 1e9,
+            " or more" if link["bits_per_second"] >= 1e9 * answer.HIGH_GBIT else "",
             link["round_trip_ms"],
         )
     )
@@ -134,12 +155,9 @@ def plan_now(options: argparse.Namespace) -> int:
     print(answer.first_line(plan), flush=True)
     gbit = answer.breaking_gbit(case, plan)
     compute = answer.breaking_compute(case, plan)
-    for line in answer.changes(case, plan, options.batch, gbit, compute) + answer.beside(plan):
-        print("  " + line)
-    if options.calibration is None:
-        machine = calibration.machine_name(content["machines"][0])
-        print("  calibration: none; codecs as on %s. --calibrate measures yours" % machine)
-    sys.stdout.flush()
+    found = about(options, content)
+    lines = answer.changes(case, plan, options.batch, gbit, compute) + answer.beside(plan)
+    print("\n".join("  " + line for line in lines + remarks(found)), flush=True)
     measured: Mapping[str, float] = {}
     if options.check:
         measured = measured_of(options, content, model, plan)
@@ -148,7 +166,7 @@ def plan_now(options: argparse.Namespace) -> int:
         show_sweep(options, case, plan)
     if options.json:
         bandwidth = answer.bandwidth_for(case, plan.baseline)
-        said = answer.report(plan, measured, bandwidth, about(options, content))
+        said = answer.report(plan, measured, bandwidth, found)
         out_files.save_json(options.json, said)
     return 0
 

@@ -2,14 +2,16 @@
 """Calibrations: how one is made of reports, which files are refused, and with what advice."""
 
 import copy
+import dataclasses
 import json
 import os
 import tempfile
 import unittest
 
+import small_jobs
 import small_reports
-from plan import calibrate, calibration
-from slimps_launch import out_files
+from plan import answer, calibrate, calibration
+from slimps_launch import errors, out_files
 
 
 class FileTest(unittest.TestCase):
@@ -51,7 +53,7 @@ class FileTest(unittest.TestCase):
         for content, said in (
             ({}, "not a calibration"),
             ([1], "not a calibration"),
-            ({"slimps_calibration": 2}, "version 2 of the file, expected 1"),
+            ({"slimps_calibration": 1}, "version 1 of the file, expected 2"),
         ):
             self.assertIn(said, self.refused(content))
         with open(self.path, "w", encoding="utf-8") as out:
@@ -65,6 +67,13 @@ class FileTest(unittest.TestCase):
         content = {name: self.content[name] for name in self.content if name != "sha256"}
         content["codecs"] = [row for row in content["codecs"] if row["codec"] != "bf16"]
         self.assertIn("codec bf16 was not measured", self.refused(calibration.sealed(content)))
+
+    def test_a_calibration_of_no_machine_is_damage(self):
+        content = {name: self.content[name] for name in self.content if name != "sha256"}
+        content["machines"] = []
+        self.assertIn(
+            "damaged: machines: expected at least one", self.refused(calibration.sealed(content))
+        )
 
     def test_another_machine_is_refused_by_both_names(self):
         calibration.check_machine(self.content, dict(small_reports.MACHINE), self.path)
@@ -93,14 +102,13 @@ class MadeTest(unittest.TestCase):
         self.assertEqual(4000.0, costs.payload_bytes("none", 1000))
         self.assertEqual(125.0, costs.payload_bytes("1bit", 1000))
 
-    def test_variants_of_the_measurement_are_no_codecs(self):
-        names = {row["codec"] for row in small_reports.content()["codecs"]}
-        self.assertEqual({"none", "bf16", "1bit"}, names)
+    def test_variants_of_the_measurement_and_codecs_with_phases_are_left_out(self):
+        content = small_reports.content()
+        self.assertEqual({"none", "bf16", "1bit"}, {row["codec"] for row in content["codecs"]})
+        self.assertEqual(["powersgd"], content["left_out"])
 
     def test_network_costs_are_the_slowest_workers(self):
         content = small_reports.content()
-        self.assertAlmostEqual(8e3 * 16e6 / 38.0, content["link"]["bits_per_second"])
-        self.assertEqual(2.0, content["link"]["round_trip_ms"])
         # 100 more keys take 4 ms more of the CPU, and have two messages each.
         self.assertAlmostEqual(20.0, content["messages"]["message_us"])
         # 20 ms for 16 MB each way, less 20 messages and the copies.
@@ -112,6 +120,71 @@ class MadeTest(unittest.TestCase):
             for rank in (1, 0)
         ]
         self.assertEqual([{"rank": 0}, {"rank": 1}], calibrate.reports_of(lines))
+
+
+class LinkTest(unittest.TestCase):
+    """The link is the one with which a simulated job takes as long as the real one."""
+
+    ONE = {"bytes": 64.0, "keys": 1}
+    FEW = {"bytes": 4.0 * (16 << 18), "keys": 16}
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.hostfile = os.path.join(folder.name, "hosts")
+
+    def cluster(self, slots, workers, servers):
+        with open(self.hostfile, "w", encoding="utf-8") as out:
+            for index, count in enumerate(slots):
+                out.write("host%d slots=%d\n" % (index, count))
+        return calibrate.job_cluster("ssh:" + self.hostfile, workers, servers)
+
+    def link(self, one_ms, few_ms, cluster, costs=small_jobs.FREE):
+        return calibrate.link(
+            {"one": {**self.ONE, "ms": one_ms}, "few": {**self.FEW, "ms": few_ms}}, cluster, costs
+        )
+
+    def test_it_is_found_wherever_the_processes_are(self):
+        costs = dataclasses.replace(small_jobs.FREE, message_ms=0.02, wire_ns=0.1)
+        for slots, workers, servers in (
+            ([1, 1], 1, 1),
+            ([2] * 2, 2, 2),
+            ([2] * 4, 4, 4),
+            ([1] * 5, 4, 1),
+            ([4, 4], 4, 4),
+        ):
+            cluster = self.cluster(slots, workers, servers)
+            true = dataclasses.replace(cluster, bits_per_second=2e9, round_trip_ms=0.5)
+            one, few = (
+                calibrate.exchange_ms(sample, true, costs) for sample in (self.ONE, self.FEW)
+            )
+            found = self.link(one, few, cluster, costs)
+            message = "%d+%d on %s" % (workers, servers, slots)
+            self.assertAlmostEqual(2.0, found["bits_per_second"] / 1e9, delta=0.05, msg=message)
+            self.assertAlmostEqual(0.5, found["round_trip_ms"], delta=0.05, msg=message)
+
+    def test_workers_of_one_server_share_its_link(self):
+        # Four times 16 MiB come in 100 ms; answers leave at the same time, but for the last.
+        found = self.link(0.1, 100.0, self.cluster([1] * 5, 4, 1))
+        bits = 8 * 4 * self.FEW["bytes"] / 0.1
+        self.assertAlmostEqual(1.0, found["bits_per_second"] / bits, delta=0.15)
+
+    def test_the_hostfile_says_who_shares_a_node(self):
+        self.assertEqual((0, 1, 2, 3, 4), self.cluster([1] * 5, 4, 1).places())
+        self.assertEqual((0, 1, 0, 1), self.cluster([2, 2], 2, 2).places())
+        self.assertEqual((0, 1, 0, 1), calibrate.job_cluster("slurm", 2, 2).places())
+        with self.assertRaisesRegex(errors.LaunchError, "has room for 2 processes"):
+            self.cluster([2], 2, 2)
+
+    def test_on_one_machine_the_loopback_is_everybodys_link(self):
+        for cluster in (calibrate.job_cluster("local", 2, 1), self.cluster([9], 2, 1)):
+            self.assertEqual((0, 1, 2), cluster.places())
+            self.assertTrue(cluster.one_machine)
+
+    def test_where_the_cores_take_all_the_time_the_link_does_not_limit(self):
+        costs = dataclasses.replace(small_jobs.FREE, wire_ns=10.0)
+        found = self.link(0.1, 100.0, self.cluster([2, 2], 2, 2), costs)
+        self.assertEqual(answer.HIGH_GBIT, found["bits_per_second"] / 1e9)
 
 
 if __name__ == "__main__":

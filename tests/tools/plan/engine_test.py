@@ -52,7 +52,9 @@ class CoresTest(unittest.TestCase):
         engine = BoundedEngine()
         cores, ended = Cores(engine, 1), []
         for name, work in (("a", 3e-8), ("b", 1.03e-6)):
-            engine.at(1e9, functools.partial(cores.run, work, functools.partial(ended.append, name)))
+            engine.at(
+                1e9, functools.partial(cores.run, work, functools.partial(ended.append, name))
+            )
         engine.run()
         self.assertEqual(["a", "b"], ended)
 

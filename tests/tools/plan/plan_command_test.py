@@ -77,6 +77,23 @@ class PlanTest(CommandCase):
         self.assertTrue(said["pays"])
         self.assertEqual({None}, {row["measured_ms"] for row in said["systems"]})
         self.assertEqual(self.ours, said["calibration"]["file"])
+        self.assertEqual(["powersgd"], said["calibration"]["left_out"])
+
+    def test_the_error_of_measured_set_ups_is_expected_of_others(self):
+        path, rows = self.path("plan.json"), self.path("rows.json")
+        out_files.save_json(rows, [row(1, predicted, 1, 100) for predicted in (102, 110, 79)])
+        with mock.patch("plan.validation.MEASURED", rows):
+            said = self.plan("--json", path)
+        self.assertIn(
+            "expected error: 10.0 % in the median, 21.0 % at worst, in 3 measured set-ups", said
+        )
+        expected = out_files.load_json(path)["calibration"]["expected_error"]
+        self.assertEqual(3, expected["set_ups"])
+        self.assertAlmostEqual(10, expected["median_percent"])
+        self.assertAlmostEqual(21, expected["worst_percent"])
+
+    def test_codecs_that_are_not_planned_are_named(self):
+        self.assertIn("left out: powersgd, whose exchange has phases", self.plan())
 
     def test_without_a_calibration_the_answer_says_whose_figures_it_has(self):
         said = io.StringIO()

@@ -3,6 +3,7 @@
 
 from plan import calibrate
 
+PARTS = {"none": 1.0, "bf16": 0.5, "1bit": 1 / 32, "powersgd": 1.0}  # of fp32's bytes
 MACHINE = {"cpu": "A CPU", "cores": 4, "memory_gib": 16}
 
 
@@ -20,14 +21,17 @@ def row(codec, op, elements, gbps, payload_bytes):
 def codec_report(speed=1.0):
     results = []
     for elements in (1000, 10000):
-        for codec, part in (("none", 1.0), ("bf16", 0.5), ("1bit", 1 / 32), ("1bit+check", 1 / 32)):
+        for codec, part in (*PARTS.items(), ("1bit+check", 1 / 32)):
             size = int(4 * elements * part)
             ops = ("decode_add", "aggregate") + (("encode_ef",) if codec != "none" else ())
             for op in ops:
                 gbps = 1.0 if op == "aggregate" else 4.0 if op == "decode_add" else 2.0
                 results.append(row(codec, op, elements, gbps * speed, size))
     return {
-        "codecs": {name: {"spec": name} for name in ("none", "bf16", "1bit", "1bit+check")},
+        "codecs": {
+            name: {"spec": name, "has_phases": name == "powersgd"}
+            for name in (*PARTS, "1bit+check")
+        },
         "results": results,
     }
 
@@ -59,5 +63,5 @@ def reports():
     ]
 
 
-def content():
-    return calibrate.content_of(reports())
+def content(where="local"):
+    return calibrate.content_of(reports(), calibrate.job_cluster(where, 2, 2))

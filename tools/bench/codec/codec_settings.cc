@@ -55,6 +55,11 @@ std::vector<std::string> SplitSpecs(const std::string& list) {
   return specs;
 }
 
+// Returns the codec's name, without its options.
+std::string_view NameOf(const CodecSetting& setting) {
+  return std::string_view(setting.spec).substr(0, setting.spec.find(':'));
+}
+
 std::vector<CodecSetting>::const_iterator Find(const std::vector<CodecSetting>& settings,
                                                std::string_view label) {
   return std::find_if(settings.begin(), settings.end(),
@@ -68,7 +73,7 @@ std::vector<CodecSetting> AllCodecSettings() {
   for (const CodecEntry& entry : AllCodecs()) {
     bool named = false;
     for (const CodecSetting& setting : KnownSettings()) {
-      if (setting.spec.substr(0, setting.spec.find(':')) != entry.name) continue;
+      if (NameOf(setting) != entry.name) continue;
       named = true;
       all.push_back(setting);
     }
@@ -100,6 +105,14 @@ absl::StatusOr<std::vector<CodecSetting>> ChooseCodecSettings(const std::string&
                       .residual = usual == all.end() ? ResidualStart::kZero : usual->residual});
   }
   return chosen;
+}
+
+bool HasPhases(const CodecSetting& setting) {
+  const std::string_view name = NameOf(setting);
+  const std::vector<CodecEntry> all = AllCodecs();
+  return std::any_of(all.begin(), all.end(), [&](const CodecEntry& entry) {
+    return entry.name == name && entry.has_phases;
+  });
 }
 
 absl::StatusOr<std::unique_ptr<Codec>> MakeCodec(const CodecSetting& setting,

@@ -42,6 +42,10 @@ std::vector<CodecSetting> AllCodecSettings();
 [[nodiscard]] absl::StatusOr<std::vector<CodecSetting>> ChooseCodecSettings(
     const std::string& list);
 
+// True if the codec's exchange has phases. Encode then makes the payload of a tensor that travels
+// without them.
+bool HasPhases(const CodecSetting& setting);
+
 [[nodiscard]] absl::StatusOr<std::unique_ptr<Codec>> MakeCodec(const CodecSetting& setting,
                                                                const Kernels& kernels);
 

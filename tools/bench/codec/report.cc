@@ -49,6 +49,7 @@ std::string ReportJson(std::span<const Measurement> measurements) {
     const Case& c = m.measured;
     codecs[c.setting.label]["spec"] = c.setting.spec;
     codecs[c.setting.label]["sent_fraction"] = m.sent_fraction;
+    codecs[c.setting.label]["has_phases"] = HasPhases(c.setting);
     results.push_back({{"codec", c.setting.label},
                        {"op", std::string(OperationName(c.operation))},
                        {"workers", c.workers},
