@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "compress/codec/phases.h"
 
 namespace slimps {
 namespace {
@@ -65,7 +66,7 @@ absl::Status CheckPullCodec(const Combination& combination) {
                   "expected a codec without momentum of its own; the change of the weights comes "
                   "after the optimizer, and would be carried on into weights that nobody computed");
   }
-  if (codec.phases() != nullptr) {
+  if (codec.phases() != nullptr && !codec.phases()->encodes_alone()) {
     return Refuse(
         name,
         "expected a codec without phases; the workers exchange factors of their gradients, "

@@ -92,9 +92,16 @@ class PhasedRun {
   // REQUIRES: Take has run for all phases; payload.size() >= MaxPayloadBytes(part).
   [[nodiscard]] virtual absl::StatusOr<size_t> Write(size_t part, std::span<std::byte> payload) = 0;
 
-  // Returns the sums over one partition of this worker's gradient, without payload_bytes.
-  // REQUIRES: the input contributes(); Take has run for all phases.
+  // Returns the sums over one partition of this worker's gradient. Its payload_bytes mean nothing.
+  // REQUIRES: the input contributes(); Take has run for all phases, and Write if Sends(part).
   virtual EncodeStats StatsOf(size_t part) const = 0;
+};
+
+// What a job makes of partitions.
+struct PartitionWishes {
+  size_t servers = 1;
+  size_t usual_elements = 0;  // of a partition, without the codec
+  size_t max_elements = 0;    // a partition that a message can hold
 };
 
 // Thread-safe: constant after construction.
@@ -108,10 +115,13 @@ class PhasedCodec {
 
   virtual bool wants_memory() const = 0;
 
-  // Returns how many elements a partition of a tensor that has keys should have, in a job with so
-  // many servers. 0: as many as without the codec.
-  virtual size_t PartitionElements(std::span<const int64_t> shape, size_t servers,
-                                   size_t max_elements) const = 0;
+  // True if Codec::Encode, which has no phases, is of use: for the change of the weights, in which
+  // no worker has a part.
+  virtual bool encodes_alone() const = 0;
+
+  // Returns how many elements a partition of a tensor that has keys should have, 1 or more.
+  virtual size_t PartitionElements(std::span<const int64_t> shape,
+                                   const PartitionWishes& wishes) const = 0;
 
   // REQUIRES: the tensor has keys.
   virtual std::unique_ptr<PhasedRun> BeginExchange(const PhasedInput& input) const = 0;

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "compress/format/bins.h"
 #include "compress/format/decode.h"
+#include "compress/format/lanes.h"
 #include "compress/format/levels.h"
 #include "compress/format/low_rank.h"
 #include "compress/format/rotated.h"
@@ -79,7 +80,8 @@ absl::Status ValidatePayload(PayloadFormat format, std::span<const std::byte> pa
     case PayloadFormat::kRows:
       return ValidateRows(payload, elements);
     case PayloadFormat::kRotated:
-      return ValidateRotated(payload, elements);
+      return HasLanes(payload) ? ValidateLanes(payload, elements)
+                               : ValidateRotated(payload, elements);
   }
   return absl::InvalidArgumentError(
       absl::StrCat("payload format: expected absent (0), raw fp32 (1), raw fp16 (2), raw bf16 (3), "
@@ -108,7 +110,8 @@ void DecodeAddWith(const Kernels& kernels, PayloadFormat format, std::span<const
     case PayloadFormat::kRows:
       return DecodeAddRows(kernels, payload, first, dst);
     case PayloadFormat::kRotated:
-      return DecodeAddRotated(kernels, payload, first, dst);
+      return HasLanes(payload) ? DecodeAddLanes(kernels, payload, first, dst)
+                               : DecodeAddRotated(kernels, payload, first, dst);
   }
 }
 
@@ -136,7 +139,8 @@ void DecodeWith(const Kernels& kernels, PayloadFormat format, std::span<const st
     case PayloadFormat::kRows:
       return DecodeRows(payload, first, dst);
     case PayloadFormat::kRotated:
-      return DecodeRotated(kernels, payload, first, dst);
+      return HasLanes(payload) ? DecodeLanes(kernels, payload, first, dst)
+                               : DecodeRotated(kernels, payload, first, dst);
   }
 }
 

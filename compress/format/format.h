@@ -30,7 +30,7 @@ enum class PayloadFormat : uint8_t {
   kSparse = 5,   // sparse.h and bins.h: the first byte tells which
   kLowRank = 6,  // low_rank.h
   kRows = 7,     // rows.h
-  kRotated = 8,  // rotated.h
+  kRotated = 8,  // rotated.h and lanes.h: the first byte tells which
 };
 
 inline constexpr size_t kBlockElements = 4096;
@@ -38,7 +38,7 @@ inline constexpr size_t kBlockElements = 4096;
 // True for the formats of codecs: not for raw numbers, and not for rows, which are raw too.
 constexpr bool IsEncoded(PayloadFormat format) {
   return format == PayloadFormat::kLevels || format == PayloadFormat::kSparse ||
-         format == PayloadFormat::kRotated;
+         format == PayloadFormat::kLowRank || format == PayloadFormat::kRotated;
 }
 
 std::string_view FormatName(PayloadFormat format);

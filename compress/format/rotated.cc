@@ -16,14 +16,6 @@ std::span<const std::byte> LevelsOf(std::span<const std::byte> payload) {
   return payload.subspan(kRotatedHeaderBytes);
 }
 
-RandomStream StreamOf(std::span<const std::byte> payload) {
-  return {.key0 = Load<uint32_t>(payload, 8),
-          .key1 = Load<uint32_t>(payload, 12),
-          .round = Load<uint32_t>(payload, 16),
-          .worker = Load<uint32_t>(payload, 20),
-          .partition = Load<uint32_t>(payload, 24)};
-}
-
 absl::Status CheckHeader(std::span<const std::byte> payload, size_t elements) {
   const auto check = [](const char* field, size_t expected, size_t got) {
     if (expected == got) return absl::OkStatus();
@@ -40,7 +32,9 @@ absl::Status CheckHeader(std::span<const std::byte> payload, size_t elements) {
 template <typename Back>
 void ForBlocks(const Kernels& kernels, std::span<const std::byte> payload, size_t first,
                std::span<float> dst, Back back) {
-  const RandomStream stream = StreamOf(payload);
+  const PhiloxStream rotation = RotationOf(payload);
+  const RandomStream stream = {rotation.key0, rotation.key1, rotation.round, rotation.worker,
+                               rotation.partition};
   alignas(64) float rotated[kBlockElements];
   for (size_t done = 0; done < dst.size(); done += kBlockElements) {
     const size_t n = std::min(kBlockElements, dst.size() - done);
@@ -61,6 +55,14 @@ void BuildRotatedHeader(size_t elements, const PhiloxStream& stream, std::span<s
   Store(stream.round, payload, 16);
   Store(stream.worker, payload, 20);
   Store(stream.partition, payload, 24);
+}
+
+PhiloxStream RotationOf(std::span<const std::byte> payload) {
+  return {.key0 = Load<uint32_t>(payload, 8),
+          .key1 = Load<uint32_t>(payload, 12),
+          .round = Load<uint32_t>(payload, 16),
+          .worker = Load<uint32_t>(payload, 20),
+          .partition = Load<uint32_t>(payload, 24)};
 }
 
 absl::Status ValidateRotated(std::span<const std::byte> payload, size_t elements) {

@@ -46,6 +46,9 @@ constexpr size_t RotatedLength(size_t elements) {
 // REQUIRES: payload.size() >= kRotatedHeaderBytes, RotatedLength(elements) <= kMaxLevelsElements.
 void BuildRotatedHeader(size_t elements, const PhiloxStream& stream, std::span<std::byte> payload);
 
+// Returns the stream of a valid payload's header.
+PhiloxStream RotationOf(std::span<const std::byte> payload);
+
 // Checks all that ValidatePayload promises for this format: the header's fields, the "levels"
 // payload, and that everything decodes to finite numbers.
 [[nodiscard]] absl::Status ValidateRotated(std::span<const std::byte> payload, size_t elements);

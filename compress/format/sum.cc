@@ -6,6 +6,7 @@
 
 #include "compress/format/bytes.h"
 #include "compress/format/decode.h"
+#include "compress/format/lanes.h"
 #include "compress/format/levels.h"
 
 namespace slimps {
@@ -15,9 +16,12 @@ namespace {
 // in their pages. Then they share sets of the first-level cache, and a set has 8 ways.
 constexpr size_t kMaxTerms = 8;
 
-enum class Grouping { kNone, kOneBit, kTwoBits };
+enum class Grouping { kNone, kOneBit, kTwoBits, kLanes };
 
 Grouping GroupingOf(const PayloadView& payload) {
+  if (payload.format == PayloadFormat::kRotated && HasLanes(payload.bytes)) {
+    return Grouping::kLanes;
+  }
   if (payload.format != PayloadFormat::kLevels) return Grouping::kNone;
   switch (static_cast<int>(payload.bytes[1])) {
     case 1:
@@ -67,6 +71,16 @@ struct BlockSum {
     DecodeAddWith(kernels, payload.format, payload.bytes, elements, first, dst);
   }
 
+  // Adds the levels of neighbouring payloads up as integers, and decodes their sum once.
+  void AddLanes(std::span<const PayloadView> run) {
+    Clear();
+    LaneSum levels(kernels, dst.size(), first / kBlockElements);
+    for (const PayloadView& payload : run) {
+      if (payload.format != PayloadFormat::kAbsent) levels.Add(payload.bytes);
+    }
+    levels.Restore(kernels.rotate.add, dst);
+  }
+
   void AddRun(Grouping grouping, std::span<const PayloadView> run) {
     std::array<LevelsTerm, kMaxTerms> terms;
     for (size_t i = 0; i < run.size(); ++i) {
@@ -83,6 +97,12 @@ struct BlockSum {
 void SumBlock(std::span<const PayloadView> payloads, BlockSum sum) {
   for (size_t i = 0; i < payloads.size();) {
     const Grouping grouping = GroupingOf(payloads[i]);
+    if (grouping == Grouping::kLanes) {
+      const size_t run = LanesRun(payloads.subspan(i));
+      sum.AddLanes(payloads.subspan(i, run));
+      i += run;
+      continue;
+    }
     if (grouping == Grouping::kNone) {
       sum.AddOne(payloads[i++]);
       continue;
@@ -98,6 +118,23 @@ void SumBlock(std::span<const PayloadView> payloads, BlockSum sum) {
 }
 
 }  // namespace
+
+size_t LanesRun(std::span<const PayloadView> payloads) {
+  const auto lanes = [](const PayloadView& payload) {
+    return payload.format == PayloadFormat::kRotated && HasLanes(payload.bytes);
+  };
+  if (payloads.empty() || !lanes(payloads[0])) return 0;
+  uint32_t largest = LargestLane(payloads[0].bytes);
+  size_t end = 1;
+  for (size_t i = 1; i < payloads.size(); ++i) {
+    if (payloads[i].format == PayloadFormat::kAbsent) continue;  // adds nothing, and ends no run
+    if (!lanes(payloads[i]) || !HaveOneScale(payloads[0].bytes, payloads[i].bytes)) break;
+    largest += LargestLane(payloads[i].bytes);
+    if (largest > kMaxLane) break;
+    end = i + 1;
+  }
+  return end;
+}
 
 void SumPayloadsWith(const Kernels& kernels, std::span<const PayloadView> payloads, size_t elements,
                      size_t first, std::span<float> dst) {

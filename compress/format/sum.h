@@ -5,10 +5,11 @@
 //   for (size_t first = 0; first < n; first += kBlockElements)
 //     SumPayloads(payloads, n, first, sum.first(std::min(kBlockElements, n - first)));
 //
-// The result has the same bits as DecodeAdd of one payload after the other onto zeros. Neighbouring
-// payloads of one or two bits per element are added up together in registers: each costs one shift,
-// one blend and one addition per vector, and reads no memory but its bits. Thread-safe. Allocates
-// nothing.
+// The result has the same bits as DecodeAdd of one payload after the other onto zeros, except that
+// neighbouring payloads with lanes of one scale (lanes.h) are summed as integers: their sum is
+// exact, is decoded once, and counts as one payload. Neighbouring payloads of one or two bits per
+// element are added up together in registers: each costs one shift, one blend and one addition per
+// vector, and reads no memory but its bits. Thread-safe. Allocates nothing.
 #ifndef SLIMPS_COMPRESS_FORMAT_SUM_H_
 #define SLIMPS_COMPRESS_FORMAT_SUM_H_
 
@@ -24,6 +25,11 @@ struct PayloadView {
   PayloadFormat format = PayloadFormat::kAbsent;
   std::span<const std::byte> bytes;
 };
+
+// Returns how many payloads from the first on are summed as integers: those with lanes of one
+// scale, and absent ones among them. 0: the first has no lanes.
+// REQUIRES: ValidatePayload was OK for each.
+size_t LanesRun(std::span<const PayloadView> payloads);
 
 // Sets dst[i] = ((+0 + payload 0) + payload 1) + ... for element first + i. REQUIRES: as DecodeAdd,
 // for every payload.

@@ -28,24 +28,26 @@
 #include "compress/kernels/sparse.h"
 #include "compress/kernels/sum.h"
 #include "compress/kernels/update.h"
+#include "compress/kernels/wire_lanes.h"
 
 namespace slimps {
 
 struct Kernels {
-  std::string_view name;     // "scalar", "avx2", "avx512"
-  bool (*runs_here)();       // true if this CPU has the instructions that the set needs
-  RawKernels raw;            // fp32, fp16, bf16; finding numbers that cannot be encoded
-  LevelsKernels levels;      // one and two bits per element
-  QuantizeKernels quantize;  // four and eight bits, stochastic rounding
-  SelectKernels select;      // which elements a sparse codec sends
-  SparseKernels sparse;      // indices and values
-  BinKernels bins;           // AdaComp and its baselines
-  FactorKernels factors;     // products of thin matrices
-  MomentumKernels momentum;  // momentum correction and related methods
-  LowRankKernels lowrank;    // products with low-rank factors
-  RotateKernels rotate;      // the randomised Hadamard transform
-  SumKernels sum;            // many payloads at once
-  UpdateKernels update;      // optimizers
+  std::string_view name;       // "scalar", "avx2", "avx512"
+  bool (*runs_here)();         // true if this CPU has the instructions that the set needs
+  RawKernels raw;              // fp32, fp16, bf16; finding numbers that cannot be encoded
+  LevelsKernels levels;        // one and two bits per element
+  QuantizeKernels quantize;    // four and eight bits, stochastic rounding
+  SelectKernels select;        // which elements a sparse codec sends
+  SparseKernels sparse;        // indices and values
+  BinKernels bins;             // AdaComp and its baselines
+  FactorKernels factors;       // products of thin matrices
+  MomentumKernels momentum;    // momentum correction and related methods
+  LowRankKernels lowrank;      // products with low-rank factors
+  RotateKernels rotate;        // the randomised Hadamard transform
+  SumKernels sum;              // many payloads at once
+  UpdateKernels update;        // optimizers
+  WireLaneKernels wire_lanes;  // integers that are added up without being decoded
 };
 
 // Returns all sets, the best last. "scalar" is first and runs everywhere. Others may not run on

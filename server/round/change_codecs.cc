@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "compress/codec/phases.h"
 #include "proto/base/status_macros.h"
 
 namespace slimps {
@@ -28,7 +29,8 @@ absl::StatusOr<std::shared_ptr<const ChangeCodec>> ChangeCodecs::Find(const std:
   if ((*codec)->combine() == Combine::kMajority) {
     return Refuse(spec, "expected one that keeps magnitudes; a vote has none");
   }
-  if ((*codec)->phases() != nullptr) {
+  if (const PhasedCodec* phases = (*codec)->phases();
+      phases != nullptr && !phases->encodes_alone()) {
     return Refuse(spec, "expected one without phases; no worker has a part in that change");
   }
   auto made = std::make_shared<ChangeCodec>();

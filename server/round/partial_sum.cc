@@ -5,14 +5,47 @@
 #include <array>
 #include <utility>
 
+#include "compress/format/lanes.h"
 #include "compress/format/rows.h"
 #include "compress/kernels/kernels.h"
 
 namespace slimps {
+namespace {
+
+// Returns how many views come before the run at the end that later payloads may extend.
+size_t ClosedViews(std::span<const PayloadView> views) {
+  size_t closed = 0;
+  while (closed < views.size()) {
+    const size_t run = LanesRun(views.subspan(closed));
+    if (run > 0 && closed + run == views.size()) break;
+    closed += std::max<size_t>(run, 1);
+  }
+  return closed;
+}
+
+AlignedBuffer LanesOf(std::span<const PayloadView> run) {
+  if (run.empty()) return AlignedBuffer();
+  std::vector<std::span<const std::byte>> payloads;
+  for (const PayloadView& one : run) payloads.push_back(one.bytes);
+  AlignedBuffer sum(LanesSumBytes(payloads));
+  BuildLanesSum(BestKernels(), payloads, sum.bytes());
+  return sum;
+}
+
+}  // namespace
+
+void PartialSum::AppendViews(std::vector<PayloadView>* views) const {
+  if (format_ != PayloadFormat::kAbsent) {
+    views->push_back({.format = format_, .bytes = buffer_.bytes().first(bytes_)});
+  }
+  if (lanes_.size() > 0) {
+    views->push_back({.format = PayloadFormat::kRotated, .bytes = lanes_.bytes()});
+  }
+}
 
 void PartialSum::Add(std::span<const Contribution> contributions) {
   std::vector<PayloadView> views;
-  if (format_ != PayloadFormat::kAbsent) views.push_back(view());
+  AppendViews(&views);
   bool dense = false;
   for (const Contribution& one : contributions) {
     if (one.format == PayloadFormat::kAbsent) continue;
@@ -20,7 +53,12 @@ void PartialSum::Add(std::span<const Contribution> contributions) {
   }
   for (const PayloadView& one : views) dense |= one.format != PayloadFormat::kRows;
   if (dense) {
-    AddDense(views);
+    // What later contributions may extend is not decoded yet.
+    const size_t closed = ClosedViews(views);
+    const bool kept = closed == 1 && format_ == PayloadFormat::kRawF32;  // summed before
+    AlignedBuffer run = LanesOf(std::span(views).subspan(closed));
+    if (closed > 0 && !kept) AddDense(std::span(views).first(closed));
+    lanes_ = std::move(run);
   } else if (!views.empty()) {
     AddRows(views);
   }
@@ -79,6 +117,7 @@ void PartialSum::Clear() {
   format_ = PayloadFormat::kAbsent;
   bytes_ = 0;
   buffer_ = AlignedBuffer();
+  lanes_ = AlignedBuffer();
 }
 
 }  // namespace slimps

@@ -5,10 +5,11 @@
 //
 //   PartialSum partial(elements);
 //   partial.Add(prefix);                                       // of ranks 0, 1, 2; then of 3 and 4
-//   views = {partial.view(), view of rank 5's, ...};           // to be summed in this order
+//   partial.AppendViews(&views); views.push_back(rank 5's); ...  // to be summed in this order
 //
 // If all contributions are rows (rows.h), the sum has just the rows that any of them named, so an
-// optimizer steps no others. Otherwise it is fp32 over all elements.
+// optimizer steps no others. Otherwise it is fp32 over all elements, but the last contributions
+// stay integers as long as they are a run that later ones may extend (LanesRun in sum.h).
 #ifndef SLIMPS_SERVER_ROUND_PARTIAL_SUM_H_
 #define SLIMPS_SERVER_ROUND_PARTIAL_SUM_H_
 
@@ -41,12 +42,12 @@ class PartialSum final {
 
   // bytes(): the memory that the sum takes now. dense_bytes(): what it takes as fp32 over all
   // elements.
-  size_t bytes() const { return bytes_; }
+  size_t bytes() const { return bytes_ + lanes_.size(); }
   size_t dense_bytes() const { return elements_ * sizeof(float); }
 
-  // Returns the sum, valid until the next Add or Clear.
-  // REQUIRES: contributors() > 0.
-  PayloadView view() const { return {.format = format_, .bytes = buffer_.bytes().first(bytes_)}; }
+  // Appends the sum, in at most kMaxViews parts, valid until the next Add or Clear.
+  void AppendViews(std::vector<PayloadView>* views) const;
+  static constexpr size_t kMaxViews = 2;
 
  private:
   void AddDense(std::span<const PayloadView> views);
@@ -57,6 +58,7 @@ class PartialSum final {
   PayloadFormat format_ = PayloadFormat::kAbsent;  // kAbsent, kRows or kRawF32
   size_t bytes_ = 0;                               // used of buffer_
   AlignedBuffer buffer_;
+  AlignedBuffer lanes_;  // the run at the end, as one payload of lanes; follows buffer_
 };
 
 }  // namespace slimps

@@ -162,7 +162,7 @@ void Partition::Apply(std::span<const Contribution> contributions, std::optional
   const TraceSpan span(TraceStage::kAggregate, {spec_.name, spec_.index, version() + 1});
   views_.clear();
   const size_t folded = rounds_.partial().contributors();
-  if (folded > 0) views_.push_back(rounds_.partial().view());
+  rounds_.partial().AppendViews(&views_);
   for (const Contribution& one : contributions) {
     views_.push_back({.format = one.format, .bytes = one.payload.bytes()});
   }

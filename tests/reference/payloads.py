@@ -118,15 +118,36 @@ def parse_codes(payload, n):
 
 
 def parse_rotated(payload, n):
+    if payload[0] == 0xBC:
+        return parse_lanes(payload, n)
     magic, zero0, zero1, zero2, elements, *stream = struct.unpack_from("<BBBBI5I", payload)
     assert (magic, zero0, zero1, zero2, elements) == (0xBD, 0, 0, 0, n)
     levels = parse(LEVELS, payload[28:], rotated_length(n))
+    return rotate_back(levels, stream, n)
+
+
+def rotate_back(y, stream, n):
     random = Stream(stream[0] | stream[1] << 32, 0, *stream[2:])
     x = np.empty(n, F)
     for number, first, last in blocks_of(n):
         signs = signs_of(random, number, padded(last - first))
-        x[first:last] = restore(levels[first : first + len(signs)], signs)[: last - first]
+        x[first:last] = restore(y[first : first + len(signs)], signs)[: last - first]
     return x
+
+
+def parse_lanes(payload, n):
+    """Parses codes of 4 bits. The hash of the scales is not checked here."""
+    _, bits, largest, elements, *stream = struct.unpack_from("<BBHI5I", payload)
+    assert (bits, elements) == (4, n)
+    reader = Reader(payload, 36)
+    table = reader.array(np.uint8, 16).astype(np.int64)
+    assert table[0] == 0 and table[-1] == largest and (np.diff(table) > 0).all()
+    scales = reader.array("<f4", len(block_sizes(n)))
+    length = rotated_length(n)
+    codes = reader.array(np.uint8, length // 2)
+    reader.end()
+    levels = table[np.stack((codes & 15, codes >> 4), axis=1).reshape(-1)]
+    return rotate_back((2 * levels - largest).astype(F) * per_element(scales, length), stream, n)
 
 
 # ---- sparse.h

@@ -2,9 +2,12 @@
 """The randomised Hadamard transform, and the codecs that send what comes out of it, from their
 papers."""
 
+import math
+
 import numpy as np
 
 from arithmetic import BLOCK, F, block_sums
+from philox import Stream
 
 
 def padded(n):
@@ -77,3 +80,87 @@ def drive(scale="unbiased"):
         return out
 
     return encode
+
+
+# THC's 16 levels of granularity 30, and the support of its normal variable, for p = 1/32.
+TABLE = np.array([0, 3, 5, 7, 9, 11, 13, 14, 15, 17, 19, 21, 23, 25, 27, 30])
+SUPPORT = 2.153874694061454
+ANY_WORKER = 0xFFFFFFFF
+
+
+def support_of(p):
+    """Returns the number that a standard normal variable exceeds in magnitude with probability
+    p."""
+    low, high = 0.0, 10.0
+    while low < (middle := (low + high) / 2) < high:
+        low, high = (middle, high) if math.erfc(middle / math.sqrt(2)) > p else (low, middle)
+    return low
+
+
+def best_table(levels, granularity, p):
+    """THC, section 5.2: so many integers from 0 to granularity, 0 and granularity among them.
+
+    They give the least expected squared error of a normal variable that is truncated to +-t and
+    rounded at random, without bias, to its two neighbours among -t + 2 t k / granularity. The error
+    at a between neighbours l and r is (a - l) (r - a). Sums of such terms over the gaps are least
+    by dynamic programming over the levels.
+    """
+    t = support_of(p)
+    grid = [-t + 2 * t * k / granularity for k in range(granularity + 1)]
+
+    def density(a):
+        return math.exp(-a * a / 2) / math.sqrt(2 * math.pi)
+
+    def below(a):
+        return math.erf(a / math.sqrt(2)) / 2
+
+    def cost(left, right):
+        low, high = grid[left], grid[right]
+        zeroth = below(high) - below(low)
+        first = density(low) - density(high)
+        second = zeroth + low * density(low) - high * density(high)
+        return (low + high) * first - second - low * high * zeroth
+
+    best = {0: (0.0, (0,))}
+    for level in range(1, levels):
+        best = {
+            right: min(
+                (total + cost(left, right), table + (right,))
+                for left, (total, table) in best.items()
+                if left < right
+            )
+            for right in range(level, granularity + 1)
+        }
+    table = best[granularity][1]
+    # The mirrored table is as good.
+    return min(table, tuple(granularity - level for level in reversed(table)))
+
+
+def thc(x, step):
+    """THC (Li et al. 2024), with each block's own norm."""
+    seed, context = step.seed, step.context
+    rotation = Stream(seed, context["key"], step.round, ANY_WORKER, context["partition"])
+    shorts = step.random.shorts(-(-len(x) // BLOCK) * BLOCK)
+    out = np.empty_like(x)
+    for number, first, last in blocks_of(len(x)):
+        part = x[first:last]
+        m = padded(len(part))
+        signs = signs_of(rotation, number, m)
+        squares = block_sums(part * part)[0]
+        norm = np.sqrt(squares) if F(2.0**-100) <= squares < np.inf else np.abs(part).max()
+        scale, inverse = F(0), F(0)
+        if norm >= F(2.0**-80):
+            scale = norm * F(SUPPORT / 30) / F(m)
+            inverse = F(0.25) / scale
+        w = np.clip(rotate(part, signs) * inverse + F(7.5), F(0), F(15))
+        unit = np.rint(w).astype(np.int64)
+        # The level below u = 2 w, or below the middle of its unit: both lie on one line.
+        z = np.minimum(np.searchsorted(TABLE, 2 * unit - 0.5, side="right") - 1, 14)
+        z = np.maximum(z, 0)
+        slope = 65536.0 / (TABLE[z + 1] - TABLE[z])
+        base = 65536.0 * z - slope * TABLE[z]
+        place = np.minimum(base.astype(F) + (2 * slope).astype(F) * w, F(15 * 65536))
+        levels = TABLE[(np.rint(place).astype(np.int64) + shorts[first : first + m]) >> 16]
+        y = (2 * levels - 30).astype(F) * scale
+        out[first:last] = restore(y, signs)[: len(part)]
+    return out

@@ -32,6 +32,18 @@ def check_transform():
         assert np.allclose(rotated.restore(y, signs), x, rtol=0, atol=1e-6)
 
 
+def thc_bytes(n):
+    return 52 + 4 * -(-n // 4096) + rotated.rotated_length(n) // 2
+
+
+def check_table():
+    """Derives THC's constants again."""
+    assert abs(rotated.support_of(1 / 32) - rotated.SUPPORT) < 1e-14
+    assert rotated.best_table(16, 30, 1 / 32) == tuple(rotated.TABLE)
+    # With a level for each integer there is nothing to choose.
+    assert rotated.best_table(16, 15, 1 / 32) == tuple(range(16))
+
+
 def keeps_the_inner_product(spec):
     """Checks <decode(x), x> = |x|^2, from which the paper's scale is derived."""
     random = np.random.default_rng(2)
@@ -64,6 +76,7 @@ def mean_of_draws_is_the_gradient(spec, error, draws=3000):
 
 def main():
     check_transform()
+    check_table()
     for scale in ("unbiased", "mse"):
         for feedback in (False, True):
             spec = f"drive:scale={scale},seed={SEED}" + ",error_feedback=on" * feedback
@@ -75,6 +88,16 @@ def main():
                 seed=SEED,
                 inputs=INPUTS + (huge,),
             )
+    for feedback in (False, True):
+        spec = f"thc:seed={SEED},error_feedback=" + ("on" if feedback else "off")
+        compare(
+            spec,
+            rotated.thc,
+            feedback=feedback,
+            payload_bytes=thc_bytes,
+            seed=SEED,
+            inputs=INPUTS + (huge,),
+        )
     keeps_the_inner_product("drive")
     mean_of_draws_is_the_gradient("drive", np.pi / 2 - 1)
 

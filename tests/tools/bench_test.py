@@ -82,6 +82,7 @@ class QuickTest(unittest.TestCase):
             "qsgd",
             "dithering",
             "drive",
+            "thc",
             "topk",
             "randomk",
             "mstopk",

@@ -111,6 +111,11 @@ TEST(Combination, PhasesNeedTheRoundsOfAllWorkers) {
               AllOf(HasSubstr("codec powersgd with dist_ssp"), HasSubstr("expected dist_sync")));
   EXPECT_THAT(Refusal({.pull_codec = codec.get()}),
               HasSubstr("pull compression powersgd: expected a codec without phases"));
+  const auto thc = MakeCodecOrDie("thc");
+  EXPECT_THAT(Refusal({.codec = thc.get(), .mode = wire::DIST_ASYNC, .optimizer = sgd}),
+              HasSubstr("codec thc with dist_async"));
+  EXPECT_TRUE(CheckCombination({.codec = thc.get(), .pull_codec = thc.get()}).ok())
+      << "a server encodes changes by it alone";
 }
 
 TEST(Combination, MomentumIsAppliedOnce) {

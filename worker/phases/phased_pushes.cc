@@ -273,15 +273,17 @@ absl::Status PhasedPushes::SendPayloads(Exchange& exchange) {
   for (size_t i = 0; i < payloads.size() && exchange.input.contributes(); ++i) {
     ReadyPayload& ready = payloads[i];
     ready.elements = exchange.plan().partitions[i].elements;
-    ready.stats = exchange.run->StatsOf(i);
     ready.compressed = true;
-    if (exchange.states[i] != nullptr) exchange.states[i]->NoteEncoded(ready.stats);
-    if (!exchange.run->Sends(i)) continue;
-    AlignedBuffer bytes(exchange.run->MaxPayloadBytes(i), BufferUse::kPayload);
-    SLIMPS_ASSIGN_OR_RETURN(const size_t used, exchange.run->Write(i, bytes.bytes()));
-    ready.format = static_cast<wire::Format>(exchange.codec->format());
-    ready.payload = Payload::Adopt(std::move(bytes), used);
+    size_t used = 0;
+    if (exchange.run->Sends(i)) {
+      AlignedBuffer bytes(exchange.run->MaxPayloadBytes(i), BufferUse::kPayload);
+      SLIMPS_ASSIGN_OR_RETURN(used, exchange.run->Write(i, bytes.bytes()));
+      ready.format = static_cast<wire::Format>(exchange.codec->format());
+      ready.payload = Payload::Adopt(std::move(bytes), used);
+    }
+    ready.stats = exchange.run->StatsOf(i);
     ready.stats.payload_bytes = used;
+    if (exchange.states[i] != nullptr) exchange.states[i]->NoteEncoded(ready.stats);
   }
   // The phases served the whole tensor: its first partition brings their bytes into the counts.
   payloads[0].stats.payload_bytes += exchange.sent_bytes;

@@ -16,18 +16,19 @@
 namespace slimps {
 
 AuxiliaryTensors::AuxiliaryTensors(const Codec& codec, const std::vector<InitTensor>& tensors,
-                                   uint32_t num_servers)
+                                   const DeclareOptions& options)
     : all_(tensors), of_tensors_(tensors.size()) {
   const PhasedCodec* const phases = codec.phases();
   if (phases == nullptr) return;
-  constexpr size_t kMostElements = kMaxPartitionBytes / sizeof(float);
+  const PartitionWishes wishes = {.servers = options.num_servers,
+                                  .usual_elements = options.partition_bytes / sizeof(float),
+                                  .max_elements = kMaxPartitionBytes / sizeof(float)};
   size_t longest = 0;
   for (size_t i = 0; i < tensors.size(); ++i) {
     of_tensors_[i].first = all_.size();
     const std::vector<AuxiliaryShape> keys = phases->AuxiliaryKeys(tensors[i].shape);
     if (keys.empty()) continue;
-    all_[i].partition_elements =
-        phases->PartitionElements(tensors[i].shape, num_servers, kMostElements);
+    all_[i].partition_elements = phases->PartitionElements(tensors[i].shape, wishes);
     for (const AuxiliaryShape& key : keys) {
       of_tensors_[i].combines.push_back(key.combine);
       all_.push_back({.key = Key::Auxiliary(key.name, tensors[i].key),

@@ -3,8 +3,9 @@
 // exchange has phases (compress/codec/phases.h). They are declared and placed as tensors are, and
 // nobody else sees them.
 //
-//   const AuxiliaryTensors auxiliary(codec, tensors, num_servers);
-//   SLIMPS_ASSIGN_OR_RETURN(DeclaredTensors declared, DeclareTensors(auxiliary.all(), ...));
+//   const AuxiliaryTensors auxiliary(codec, tensors, options);
+//   SLIMPS_ASSIGN_OR_RETURN(DeclaredTensors declared,
+//                           DeclareTensors(auxiliary.all(), options, ...));
 //   std::vector<std::vector<TensorPlan>> keys = auxiliary.Take(&declared.plans);
 //   SLIMPS_RETURN_IF_ERROR(auxiliary.SendValues(keys, values, courier));     // rank 0
 //
@@ -28,7 +29,7 @@ class AuxiliaryTensors final {
  public:
   // REQUIRES: what the tensors point to outlives this object.
   AuxiliaryTensors(const Codec& codec, const std::vector<InitTensor>& tensors,
-                   uint32_t num_servers);
+                   const DeclareOptions& options);
 
   // The tensors, cut as the codec wants them, then their auxiliary keys.
   const std::vector<InitTensor>& all() const { return all_; }

@@ -66,14 +66,14 @@ absl::Status DistStore::Init(const std::vector<InitTensor>& tensors) {
   SLIMPS_RETURN_IF_ERROR(node_.CheckOpen());
   SLIMPS_RETURN_IF_ERROR(keys_.CheckNew(tensors));
   const Codec& codec = codecs_.plan()->compressor();
-  const AuxiliaryTensors auxiliary(codec, tensors, options_.num_servers);
-  SLIMPS_ASSIGN_OR_RETURN(DeclaredTensors declared,
-                          DeclareTensors(auxiliary.all(),
-                                         {.partition_bytes = options_.partition_bytes,
-                                          .num_servers = options_.num_servers,
-                                          .timeout = options_.timeout,
-                                          .compression = codecs_.Description()},
-                                         node_.membership(), node_.rpc()));
+  const DeclareOptions declare = {.partition_bytes = options_.partition_bytes,
+                                  .num_servers = options_.num_servers,
+                                  .timeout = options_.timeout,
+                                  .compression = codecs_.Description()};
+  const AuxiliaryTensors auxiliary(codec, tensors, declare);
+  SLIMPS_ASSIGN_OR_RETURN(
+      DeclaredTensors declared,
+      DeclareTensors(auxiliary.all(), declare, node_.membership(), node_.rpc()));
   if (codec.phases() != nullptr && !declared.differing_compression.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("codec ", codec.spec().name,

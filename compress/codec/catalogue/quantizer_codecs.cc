@@ -5,6 +5,7 @@
 #include "compress/codec/quantise/qsgd.h"
 #include "compress/codec/quantise/signsgd.h"
 #include "compress/codec/quantise/terngrad.h"
+#include "compress/codec/quantise/thc.h"
 
 namespace slimps {
 
@@ -15,6 +16,7 @@ std::vector<CodecEntry> QuantizerCodecs() {
       {"qsgd", {"bits", "bucket", "norm", "seed", "error_feedback"}, MakeQsgdCodec},
       {"dithering", {"k", "partition", "normalize", "seed", "error_feedback"}, MakeDitheringCodec},
       {"drive", {"scale", "seed", "error_feedback"}, MakeDriveCodec},
+      {"thc", {"seed", "error_feedback"}, MakeThcCodec, /*has_phases=*/true},
   };
 }
 

@@ -27,7 +27,7 @@ struct CodecEntry {
 // The codecs by family. Each list lies beside its codecs, in *_codecs.cc.
 std::vector<CodecEntry> RawCodecs();        // none, fp16, bf16
 std::vector<CodecEntry> SignCodecs();       // 1bit, 2bit
-std::vector<CodecEntry> QuantizerCodecs();  // signsgd, terngrad, qsgd, dithering, drive
+std::vector<CodecEntry> QuantizerCodecs();  // signsgd, terngrad, qsgd, dithering, drive, thc
 std::vector<CodecEntry> SparseCodecs();     // topk, randomk, mstopk, redsync, threshold
 std::vector<CodecEntry> BinCodecs();        // adacomp, local_selection, dryden
 std::vector<CodecEntry> MomentumCodecs();   // dgc

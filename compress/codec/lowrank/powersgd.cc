@@ -187,12 +187,13 @@ class PowerSgdCodec final : public Codec, public PhasedCodec {
   }
 
   bool wants_memory() const override { return true; }
+  bool encodes_alone() const override { return false; }
 
-  size_t PartitionElements(std::span<const int64_t> shape, size_t servers,
-                           size_t max_elements) const override {
+  size_t PartitionElements(std::span<const int64_t> shape,
+                           const PartitionWishes& wishes) const override {
     const RowGrid grid = WholeGrid(shape);
-    const size_t each = (grid.rows() - 1) / servers + 1;
-    const size_t most = std::max<size_t>(1, max_elements / grid.row_elements);
+    const size_t each = (grid.rows() - 1) / wishes.servers + 1;
+    const size_t most = std::max<size_t>(1, wishes.max_elements / grid.row_elements);
     return std::min(each, most) * grid.row_elements;
   }
 

@@ -12,7 +12,7 @@ namespace slimps {
 
 BlockSums EncodeRotatedBlock(
     const Kernels& kernels, const PhiloxStream& rotation, const EncodeInput& input, size_t block,
-    absl::FunctionRef<RotatedSums(float input2, std::span<const float> y)> encode,
+    absl::FunctionRef<RotatedSums(float input2, std::span<float> y)> encode,
     absl::FunctionRef<void(std::span<float> y)> decode) {
   const BlockInput in(input, block);
   const size_t n = in.elements, m = RotatedElements(n);

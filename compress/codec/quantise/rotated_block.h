@@ -26,11 +26,11 @@ struct RotatedSums {
 };
 
 // Encodes one block, and updates its residual. `rotation` is the stream of the signs.
-// - encode(input2, y) writes y to the payload. input2 is |x|^2 in fp32
-// - decode(y) sets y to what encode has sent
+// - encode(input2, y) writes y to the payload, and may change y. input2 is |x|^2 in fp32
+// - decode(y) sets y to what encode has sent; y is as encode left it
 BlockSums EncodeRotatedBlock(
     const Kernels& kernels, const PhiloxStream& rotation, const EncodeInput& input, size_t block,
-    absl::FunctionRef<RotatedSums(float input2, std::span<const float> y)> encode,
+    absl::FunctionRef<RotatedSums(float input2, std::span<float> y)> encode,
     absl::FunctionRef<void(std::span<float> y)> decode);
 
 }  // namespace slimps

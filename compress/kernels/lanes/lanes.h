@@ -67,7 +67,13 @@
 //   LoadNibbles(p)             those 8 bytes again; LoadSignedNibbles(p): less 8
 //   I8x32                      the bytes of two groups of lanes
 //     PackI8(x, y)             signed and clamped to a byte's range, x's lanes first
-//     AddI8(b, n) NegateI8(b) SignBits(b)
+//     SetI8(n) LoadI8(p) RepeatI8(p)
+//                              32 times n, 32 bytes, 16 bytes twice
+//     AddI8(b, n) AddI8(b, c) NegateI8(b) SignBits(b)
+//     LowNibblesI8(b) HighNibblesI8(b) LookupI8(b, i)
+//                              b repeats 16 bytes; i in 0 .. 15
+//     StoreInterleavedI8(b, c, p)
+//                              b's and c's bytes in turn, 64 of them
 //     StoreI8(b, p)            32 bytes; StoreNibblesI8(b, p): values of 0 .. 15 as 16 bytes
 //   LoadBytes(p, count) StoreBytes(i, p, count)
 //                              16 values of 0 .. 255
@@ -112,6 +118,8 @@ inline __attribute__((always_inline)) void ForLanes(size_t n, const Body& body) 
 
 // Prefetches the cache line at p. p need not point to valid memory.
 inline void Prefetch(const void* p) { __builtin_prefetch(p); }
+// The same, into the second-level cache: for what is read later.
+inline void PrefetchForLater(const void* p) { __builtin_prefetch(p, /*rw=*/0, /*locality=*/2); }
 
 inline uint32_t BitsOf(float value) {
   uint32_t bits;

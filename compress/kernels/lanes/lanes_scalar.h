@@ -348,6 +348,33 @@ inline I8x32 PackI8(I32x16 x, I32x16 y) {
 inline I8x32 AddI8(I8x32 x, uint8_t n) {
   return EachI8([&](size_t j) { return static_cast<uint8_t>(x.v[j] + n); });
 }
+inline I8x32 SetI8(uint8_t n) {
+  return EachI8([&](size_t) { return n; });
+}
+inline I8x32 LoadI8(const uint8_t* p) {
+  return EachI8([&](size_t j) { return p[j]; });
+}
+inline I8x32 RepeatI8(const uint8_t* p) {
+  return EachI8([&](size_t j) { return p[j % 16]; });
+}
+inline I8x32 AddI8(I8x32 x, I8x32 y) {
+  return EachI8([&](size_t j) { return static_cast<uint8_t>(x.v[j] + y.v[j]); });
+}
+inline I8x32 LowNibblesI8(I8x32 x) {
+  return EachI8([&](size_t j) { return x.v[j] & 15; });
+}
+inline I8x32 HighNibblesI8(I8x32 x) {
+  return EachI8([&](size_t j) { return (x.v[j] >> 4) & 15; });
+}
+inline I8x32 LookupI8(I8x32 table, I8x32 index) {
+  return EachI8([&](size_t j) { return table.v[index.v[j]]; });
+}
+inline void StoreInterleavedI8(I8x32 even, I8x32 odd, uint8_t* p) {
+  for (size_t j = 0; j < 2 * kLanes; ++j) {
+    p[2 * j] = static_cast<uint8_t>(even.v[j]);
+    p[2 * j + 1] = static_cast<uint8_t>(odd.v[j]);
+  }
+}
 inline I8x32 NegateI8(I8x32 x) {
   return EachI8([&](size_t j) { return static_cast<uint8_t>(-x.v[j]); });
 }

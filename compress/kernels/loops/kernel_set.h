@@ -17,6 +17,7 @@
 #include "compress/kernels/loops/sparse_loops.h"
 #include "compress/kernels/loops/sum_loops.h"
 #include "compress/kernels/loops/update_loops.h"
+#include "compress/kernels/loops/wire_lanes_loops.h"
 
 namespace slimps {
 namespace {
@@ -35,7 +36,8 @@ constexpr Kernels MakeKernelSet(std::string_view name, bool (*runs_here)()) {
           .lowrank = kLowRankKernels,
           .rotate = kRotateKernels,
           .sum = kSumKernels,
-          .update = kUpdateKernels};
+          .update = kUpdateKernels,
+          .wire_lanes = kWireLaneKernels};
 }
 
 }  // namespace

@@ -10,6 +10,8 @@
 namespace slimps {
 namespace {
 
+constexpr size_t kRotatedBlock = 4096;  // kBlockElements
+
 // RotatedElements. The standard library's functions are not used here, because a debug build would
 // emit them out of line.
 inline size_t RotatedLanes(size_t n) {
@@ -115,6 +117,9 @@ float Rotate(const float* gradient, float* residual, float grad_scale, size_t n,
   F32x16 input2 = SetF(0);
   ForLanes(n, [&](size_t i, auto count) {
     const F32x16 x = InputLanes<kResidual>(gradient, residual, scale, i, count);
+    // The input of the next block: memory would be idle while this one is transformed and encoded.
+    PrefetchForLater(gradient + i + kRotatedBlock);
+    if constexpr (kResidual) PrefetchForLater(residual + i + kRotatedBlock);
     if constexpr (kResidual) StoreF(x, residual + i, count);
     AddSquare(input2, x);
     StoreF(HadamardLanes(signs.Apply(MulF(x, share), i)), rotated + i, AllLanes());

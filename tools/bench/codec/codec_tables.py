@@ -18,6 +18,7 @@ ENCODE_BARS = {
     "qsgd": 0.50,
     "dithering": 0.50,
     "drive": 0.25,
+    "thc": 0.25,
     "threshold": 0.40,
     "adacomp": 0.40,
     "mstopk": 0.40,

@@ -55,13 +55,20 @@ absl::StatusOr<std::unique_ptr<Encoding>> Encoding::Create(const CodecSetting& s
   return encoding;
 }
 
-absl::Status Encoding::Run() {
-  const BenchData::Gradient gradient = data_.OfRound(elements_, round_);
+absl::Status Encoding::Run() { return RunRound(round_++, /*worker=*/0); }
+
+absl::Status Encoding::RunFirstAs(uint32_t worker) {
+  Restore();
+  return RunRound(kFirstRound + kRoundsBefore, worker);
+}
+
+absl::Status Encoding::RunRound(uint64_t round, uint32_t worker) {
+  const BenchData::Gradient gradient = data_.OfRound(elements_, round);
   EncodeInput input = {.gradient = gradient.values,
                        .residual = residual_,
                        .momentum = momentum_,
                        .grad_scale = gradient.sign,
-                       .context = {.key = 1, .round = round_}};
+                       .context = {.key = 1, .round = round, .worker = worker}};
   if (setting_.bounds == Bounds::kKnown) {
     input.gradient_bound = data_.gradient_bound();
     input.residual_bound = bounds_.residual;
@@ -74,7 +81,6 @@ absl::Status Encoding::Run() {
     SLIMPS_ASSIGN_OR_RETURN(stats_, encoder_->Encode(job));
   }
   bounds_ = {.residual = stats_.ResidualBound(), .momentum = stats_.momentum_bound};
-  ++round_;
   return absl::OkStatus();
 }
 
@@ -87,7 +93,10 @@ void Encoding::SaveStart() {
 
 void Encoding::Settle() {
   // `<=` is false for NaN and infinity, so these count as too much too.
-  if (stats_.error_norm2 <= kMaxGrowth * start_error2_) return;
+  if (!(stats_.error_norm2 <= kMaxGrowth * start_error2_)) Restore();
+}
+
+void Encoding::Restore() {
   std::copy(residual_start_.begin(), residual_start_.end(), residual_.begin());
   std::copy(momentum_start_.begin(), momentum_start_.end(), momentum_.begin());
   bounds_ = start_bounds_;

@@ -35,6 +35,10 @@ class Encoding final {
   // Encodes one round. With one thread, it runs on the caller's thread.
   [[nodiscard]] absl::Status Run();
 
+  // Encodes the first round again, with the states of the beginning, as another worker does that
+  // has the same gradient. So its payload shares with the others' what workers agree on in phases.
+  [[nodiscard]] absl::Status RunFirstAs(uint32_t worker);
+
   // Restores the states of the beginning if the codec's error has grown too much. Quantisers whose
   // error exceeds their input are not meant for error feedback, but are timed with it all the same.
   void Settle();
@@ -49,7 +53,9 @@ class Encoding final {
  private:
   Encoding(const CodecSetting& setting, std::unique_ptr<Codec> codec, Feedback feedback,
            size_t elements, int threads, BenchData& data);
+  absl::Status RunRound(uint64_t round, uint32_t worker);
   void SaveStart();
+  void Restore();
 
   struct StateBounds {
     float residual = 0, momentum = 0;

@@ -157,7 +157,9 @@ absl::StatusOr<std::unique_ptr<Subject>> MakeAggregate(const Case& c, const Team
                                                        std::unique_ptr<Encoding> encoding) {
   std::vector<AlignedBuffer> payloads;
   for (size_t worker = 0; worker < c.workers; ++worker) {
-    SLIMPS_RETURN_IF_ERROR(encoding->Run());
+    const bool agreed = encoding->codec().phases() != nullptr;
+    SLIMPS_RETURN_IF_ERROR(agreed ? encoding->RunFirstAs(static_cast<uint32_t>(worker))
+                                  : encoding->Run());
     AlignedBuffer copy(encoding->payload().size());
     std::copy(encoding->payload().begin(), encoding->payload().end(), copy.bytes().begin());
     SLIMPS_RETURN_IF_ERROR(ValidatePayload(encoding->codec().format(), copy.bytes(), c.elements));
