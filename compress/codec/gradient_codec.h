@@ -46,6 +46,7 @@ class GradientCodec final : public Codec {
     return has_momentum() ? Rule(grad_scale) : inner_->Momentum(grad_scale);
   }
   Combine combine() const override { return inner_->combine(); }
+  bool Takes(std::span<const int64_t> shape) const override { return inner_->Takes(shape); }
   size_t MaxPayloadBytes(size_t elements) const override {
     return inner_->MaxPayloadBytes(elements);
   }

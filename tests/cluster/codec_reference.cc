@@ -17,7 +17,8 @@ std::string RawSpecFor(const ReferenceTensor& tensor) {
 
 std::string SpecFor(const ReferenceTensor& tensor, const ReferenceOptions& options) {
   const bool raw = options.compression == "none" ||
-                   tensor.value.size() * sizeof(float) < options.threshold_bytes;
+                   tensor.value.size() * sizeof(float) < options.threshold_bytes ||
+                   !MakeCodecOrDie(options.compression)->Takes(tensor.shape());
   return raw ? RawSpecFor(tensor) : options.compression;
 }
 

@@ -52,12 +52,13 @@ constexpr Setting kSettings[] = {
 std::vector<std::string> Specs() {
   std::vector<std::string> specs;
   for (const CodecEntry& entry : AllCodecs()) {
-    // The reference here knows payloads alone. powersgd_test.cc has one of its own.
+    // The reference here knows payloads alone. powersgd_test.cc and thc_test.cc have their own.
     if (!entry.has_phases) specs.emplace_back(entry.name);
   }
-  for (const char* spec : {"fp16:error_feedback=on", "1bit:scaling=none", "2bit:error_feedback=off",
-                           "1bit:momentum=nesterov", "dgc:ratio=0.1,warmup=1",
-                           "topk:ratio=0.1,momentum=dgc", "randomk:ratio=0.1,error_feedback=on"}) {
+  for (const char* spec :
+       {"fp16:error_feedback=on", "1bit:scaling=none", "2bit:error_feedback=off",
+        "1bit:momentum=nesterov", "dgc:ratio=0.1,warmup=1", "topk:ratio=0.1,momentum=dgc",
+        "randomk:ratio=0.1,error_feedback=on", "atomo:s=1"}) {
     specs.emplace_back(spec);
   }
   return specs;

@@ -117,6 +117,11 @@ LIBRARIES = [
         "nothing depends on Python's or numpy's ABI; python is built on the C API",
     ),
     (
+        re.compile(r"(eigen3/|Eigen/)"),
+        re.compile(r"compress/codec/lowrank/[^/]*\.cc$"),
+        "only sources of compress/codec/lowrank include Eigen",
+    ),
+    (
         re.compile(r"(torch|c10|ATen)/"),
         re.compile(r"worker/trainer"),
         "only worker/trainer includes libtorch",

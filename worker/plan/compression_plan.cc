@@ -27,6 +27,11 @@ const char* OwnPrecision(wire::DType dtype) {
   }
 }
 
+bool Takes(const Codec& codec, const TensorPlan& tensor) {
+  const auto& shape = tensor.info.shape();
+  return codec.Takes({shape.data(), static_cast<size_t>(shape.size())});
+}
+
 absl::Status CheckRemeasureEvery(uint64_t rounds) {
   if (rounds == 0 || rounds >= MeasuredRounds::kShortestEvery) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("remeasure_every=", rounds,
@@ -129,8 +134,7 @@ absl::StatusOr<const Codec*> CompressionPlan::CodecFor(const TensorPlan& tensor,
   const std::string spec = push_.SpecFor(tensor, round);
   if (spec != kRaw) {
     SLIMPS_ASSIGN_OR_RETURN(const Codec* const codec, FindCodec(spec));
-    const auto& shape = tensor.info.shape();
-    if (codec->Takes({shape.data(), static_cast<size_t>(shape.size())})) return codec;
+    if (Takes(*codec, tensor)) return codec;
   }
   return FindCodec(OwnPrecision(tensor.info.dtype()));
 }
@@ -138,7 +142,9 @@ absl::StatusOr<const Codec*> CompressionPlan::CodecFor(const TensorPlan& tensor,
 std::string CompressionPlan::ChangeCodecFor(const TensorPlan& tensor, uint64_t round) {
   MutexLock lock(&mutex_);
   const std::string spec = pull_.SpecFor(tensor, round);
-  return spec == kRaw ? "" : spec;
+  if (spec == kRaw) return "";
+  const absl::StatusOr<const Codec*> codec = FindCodec(spec);
+  return codec.ok() && !Takes(**codec, tensor) ? "" : spec;
 }
 
 absl::StatusOr<const Codec*> CompressionPlan::FindCodec(const std::string& spec) {

@@ -88,8 +88,8 @@ absl::Status CheckTakesSome(const Codec& codec, const std::vector<const TensorPl
   return absl::InvalidArgumentError(absl::StrCat(
       "codec ", codec.spec().ToString(), " takes no tensor: even for the largest matrix, key ",
       largest->key.typed_name(), " with ", rows, " rows of ", largest->elements / rows,
-      ", its factors have more than half of the numbers; expected a smaller rank, or another "
-      "codec"));
+      ", its factors have more than half of the numbers; expected a smaller rank (or "
+      "s), or another codec"));
 }
 
 }  // namespace slimps

@@ -31,7 +31,7 @@ std::vector<CodecEntry> QuantizerCodecs();  // signsgd, terngrad, qsgd, ditherin
 std::vector<CodecEntry> SparseCodecs();     // topk, randomk, mstopk, redsync, threshold
 std::vector<CodecEntry> BinCodecs();        // adacomp, local_selection, dryden
 std::vector<CodecEntry> MomentumCodecs();   // dgc
-std::vector<CodecEntry> LowRankCodecs();    // powersgd
+std::vector<CodecEntry> LowRankCodecs();    // powersgd, atomo
 
 // Returns all families' codecs, in the order above.
 std::vector<CodecEntry> AllCodecs();

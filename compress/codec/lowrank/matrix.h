@@ -8,6 +8,8 @@
 #define SLIMPS_COMPRESS_CODEC_LOWRANK_MATRIX_H_
 
 #include <cstddef>
+#include <cstdint>
+#include <span>
 
 #include "compress/format/row_grid.h"
 
@@ -18,6 +20,12 @@ namespace slimps {
 inline bool IsMatrixWorthwhile(const RowGrid& grid, size_t rank) {
   // Compared by division: a rank times the sizes could wrap.
   return grid.elements / 2 / (grid.rows() + grid.row_elements) >= rank && grid.rows() > 1;
+}
+
+// Returns the grid of a whole tensor. REQUIRES: it has a dimension.
+inline RowGrid WholeGrid(std::span<const int64_t> shape) {
+  const size_t row = ElementsOfRow(shape);
+  return {.elements = static_cast<size_t>(shape[0]) * row, .row_elements = row};
 }
 
 }  // namespace slimps

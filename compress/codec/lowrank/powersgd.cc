@@ -202,11 +202,6 @@ class PowerSgdCodec final : public Codec, public PhasedCodec {
   }
 
  private:
-  static RowGrid WholeGrid(std::span<const int64_t> shape) {
-    const size_t row = ElementsOfRow(shape);
-    return {.elements = static_cast<size_t>(shape[0]) * row, .row_elements = row};
-  }
-
   const PowerSgdOptions options_;
 };
 
