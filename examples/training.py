@@ -46,6 +46,11 @@ def parser(description, epochs, batch, lr):
         help="of the mode optimizer. on: SlimGC's; the network is hidden behind the next step, one "
         "round of lag",
     )
+    made.add_argument(
+        "--freeze_after",
+        default="",
+        help="of the mode optimizer, for Adam: steps after which it goes on as 1-bit Adam, or auto",
+    )
     made.add_argument("--emulate_link", default="", help="as 100mbit")
     return made
 
@@ -65,6 +70,12 @@ def store_options(flags):
     if flags.emulate_link:
         options["emulate_link"] = flags.emulate_link
     return options
+
+
+def freeze_after(flags):
+    if flags.freeze_after in ("", "auto"):
+        return flags.freeze_after or None
+    return int(flags.freeze_after)
 
 
 class Run:
@@ -94,6 +105,7 @@ class Run:
                     self.optimizer,
                     self.model.named_parameters(),
                     backup_model=self.flags.backup_model == "on",
+                    freeze_after=freeze_after(self.flags),
                     **store_options(self.flags),
                 )
             )

@@ -166,7 +166,8 @@ class PlainLook final {
   }
   bool IsPlainItem(const wire::PullReplyItem& item) const {
     return wire::Format_IsValid(item.format()) && IsPlainText(item.status().message()) &&
-           !item.has_state() && static_cast<size_t>(item.contributors_size()) <= limits_.max_items;
+           !item.has_state() && !item.has_momentum() &&
+           static_cast<size_t>(item.contributors_size()) <= limits_.max_items;
   }
   // ASCII is always valid UTF-8. Longer texts are left to CheckFields.
   bool IsPlainText(const std::string& text) const {

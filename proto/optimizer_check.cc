@@ -46,7 +46,19 @@ absl::Status ValidateOptimizer(const wire::OptimizerSpec& spec) {
   if (spec.nesterov() && !(spec.momentum() > 0)) {
     return absl::InvalidArgumentError("nesterov: needs a momentum above 0");
   }
-  if (spec.kind() == wire::OptimizerSpec::ADAM || spec.kind() == wire::OptimizerSpec::ADAMW) {
+  const bool onebit_adam = spec.kind() == wire::OptimizerSpec::ONEBIT_ADAM;
+  if (onebit_adam && spec.clip_gradient() != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("clip_gradient: onebit_adam expects 0, because servers see momenta, got ",
+                     spec.clip_gradient()));
+  }
+  if (!onebit_adam && spec.freeze_after() != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("freeze_after: expected 0 for optimizers other than onebit_adam, got ",
+                     spec.freeze_after()));
+  }
+  if (spec.kind() == wire::OptimizerSpec::ADAM || spec.kind() == wire::OptimizerSpec::ADAMW ||
+      onebit_adam) {
     SLIMPS_RETURN_IF_ERROR(CheckBeta("beta1", spec.beta1()));
     SLIMPS_RETURN_IF_ERROR(CheckBeta("beta2", spec.beta2()));
     // With an epsilon of 0 a step would divide 0 by 0 where a gradient has always been 0.

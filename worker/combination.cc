@@ -16,6 +16,7 @@ bool HasMomentum(const wire::OptimizerSpec& optimizer) {
       return optimizer.momentum() != 0;
     case wire::OptimizerSpec::ADAM:
     case wire::OptimizerSpec::ADAMW:
+    case wire::OptimizerSpec::ONEBIT_ADAM:
       return optimizer.beta1() != 0;
     default:
       return false;
@@ -47,6 +48,29 @@ absl::Status CheckCodec(const Combination& combination) {
     return Refuse(absl::StrCat(name, " with momentum at the servers"),
                   "expected an optimizer without momentum (plain sgd); the codec applies momentum "
                   "before it compresses, and a gradient would go through it twice");
+  }
+  return absl::OkStatus();
+}
+
+// 1-bit Adam's servers average momenta, which workers make from the momentum of the round before.
+absl::Status CheckMomenta(const Combination& combination) {
+  constexpr char kWhat[] = "optimizer onebit_adam with ";
+  if (!HasRounds(combination.mode)) {
+    return Refuse(absl::StrCat(kWhat, StoreModeName(combination.mode)),
+                  "expected dist_sync; workers share the momentum of a round");
+  }
+  if (combination.backup_model) {
+    return Refuse(absl::StrCat(kWhat, "the backup model"),
+                  "expected none; a worker needs the round's momentum before its next push, and "
+                  "the backup model computes on without it");
+  }
+  if (combination.codec != nullptr && combination.codec->combine() == Combine::kMajority) {
+    return Refuse(absl::StrCat(kWhat, "codec ", combination.codec->spec().name),
+                  "expected a codec whose payloads are averaged, as 1bit; votes are not momenta");
+  }
+  if (combination.codec != nullptr && combination.codec->phases() != nullptr) {
+    return Refuse(absl::StrCat(kWhat, "codec ", combination.codec->spec().name),
+                  "expected a codec of one exchange, as 1bit; its phases carry gradients");
   }
   return absl::OkStatus();
 }
@@ -120,6 +144,11 @@ absl::Status CheckCombination(const Combination& combination) {
                   absl::StrCat("expected an optimizer; the store keeps the sum of a round's "
                                "gradients, and ",
                                mode, " has no rounds in common"));
+  }
+  if (combination.optimizer.has_value() &&
+      combination.optimizer->kind() == wire::OptimizerSpec::ONEBIT_ADAM) {
+    const absl::Status momenta = CheckMomenta(combination);
+    if (!momenta.ok()) return momenta;
   }
   if (combination.pull_codec != nullptr) {
     const absl::Status pulls = CheckPullCodec(combination);

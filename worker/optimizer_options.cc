@@ -40,6 +40,7 @@ constexpr Option kOptions[] = {
      [](Spec* s, double v) { s->mutable_schedule()->set_warmup_rounds(Rounds(v)); }},
     {"schedule_every", Takes::kRounds,
      [](Spec* s, double v) { s->mutable_schedule()->set_every(Rounds(v)); }},
+    {"freeze_after", Takes::kRounds, [](Spec* s, double v) { s->set_freeze_after(Rounds(v)); }},
     {"schedule_factor", Takes::kNumber,
      [](Spec* s, double v) { s->mutable_schedule()->set_factor(v); }},
     {"total_rounds", Takes::kRounds,
@@ -56,11 +57,10 @@ constexpr std::pair<const char*, Schedule::Kind> kSchedules[] = {{"constant", Sc
                                                                  {"step", Schedule::STEP},
                                                                  {"cosine", Schedule::COSINE},
                                                                  {"linear", Schedule::LINEAR}};
-constexpr std::pair<const char*, Spec::Kind> kOptimizers[] = {{"sgd", Spec::SGD},
-                                                              {"adam", Spec::ADAM},
-                                                              {"adamw", Spec::ADAMW},
-                                                              {"test", Spec::TEST},
-                                                              {"none", Spec::NONE}};
+constexpr std::pair<const char*, Spec::Kind> kOptimizers[] = {
+    {"sgd", Spec::SGD},     {"adam", Spec::ADAM},
+    {"adamw", Spec::ADAMW}, {"onebit_adam", Spec::ONEBIT_ADAM},
+    {"test", Spec::TEST},   {"none", Spec::NONE}};
 
 // Returns the description of what the option takes, or nullptr if it takes `value`.
 const char* Expected(Takes takes, double value) {
@@ -109,7 +109,8 @@ absl::StatusOr<Spec> MakeOptimizer(std::string_view kind) {
     Spec spec;
     spec.set_kind(number);
     spec.set_rescale_grad(1);
-    const bool is_adam = number == Spec::ADAM || number == Spec::ADAMW;
+    const bool is_adam =
+        number == Spec::ADAM || number == Spec::ADAMW || number == Spec::ONEBIT_ADAM;
     if (number == Spec::SGD) spec.set_learning_rate(0.01);
     if (is_adam) {
       spec.set_learning_rate(0.001);
@@ -119,8 +120,9 @@ absl::StatusOr<Spec> MakeOptimizer(std::string_view kind) {
     }
     return spec;
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "optimizer: expected sgd, adam, adamw, test or none, got \"", std::string(kind), "\""));
+  return absl::InvalidArgumentError(
+      absl::StrCat("optimizer: expected sgd, adam, adamw, onebit_adam, test or none, got \"",
+                   std::string(kind), "\""));
 }
 
 absl::Status SetOptimizerNumber(std::string_view name, double value, Spec* spec) {

@@ -8,11 +8,12 @@
 //
 // With g = clip(rescale_grad * sum, +-clip_gradient), element by element in fp32. After each name:
 // the optimizers that use it, the values it takes, and its default.
-//   learning_rate           0.01 for sgd; 0.001 for adam and adamw
+//   learning_rate           0.01 for sgd; 0.001 for adam, adamw and onebit_adam
 //   momentum                sgd: 0 to 1; 0
 //   nesterov                sgd: 1 or 0; 0
 //   weight_decay            0
-//   beta1, beta2, epsilon   adam, adamw: 0.9, 0.999, 1e-8
+//   beta1, beta2, epsilon   adam, adamw, onebit_adam: 0.9, 0.999, 1e-8
+//   freeze_after            onebit_adam: rounds of its warm-up; 0: until the variance is stable
 //   rescale_grad            not 0; 1
 //   clip_gradient           bound of each element; 0: off
 //   average                 1: the sum is divided by the number of contributing workers; 0
@@ -37,8 +38,8 @@
 
 namespace slimps {
 
-// Returns the optimizer `kind` with its defaults. `kind` is "sgd", "adam", "adamw", "test" (weight
-// += g) or "none" (a round's sum replaces the value).
+// Returns the optimizer `kind` with its defaults. `kind` is "sgd", "adam", "adamw", "onebit_adam",
+// "test" (weight += g) or "none" (a round's sum replaces the value).
 // InvalidArgument: another kind.
 [[nodiscard]] absl::StatusOr<wire::OptimizerSpec> MakeOptimizer(std::string_view kind);
 

@@ -46,7 +46,11 @@ DEFINE_string(dataset, "digits", "digits, mnist, cifar10 or text");
 DEFINE_string(data_dir, "", "folder that holds the data set's files (digits: may be left out)");
 DEFINE_int64(epochs, kDefaults.epochs, "passes over the training data");
 DEFINE_int64(batch, kDefaults.batch, "samples per worker and step");
-DEFINE_string(optimizer, "sgd", "what the servers step by: sgd, momentum, nesterov, adam or adamw");
+DEFINE_string(optimizer, "sgd",
+              "what the servers step by: sgd, momentum, nesterov, adam, adamw or onebit_adam");
+DEFINE_int64(freeze_after, kDefaults.freeze_after,
+             "onebit_adam: steps of its warm-up, which is Adam without compression; 0: until the "
+             "variance is stable");
 DEFINE_double(lr, kDefaults.lr, "learning rate");
 DEFINE_string(
     lr_schedule, "constant",
@@ -202,6 +206,7 @@ WorkerFlags GatherFlags() {
           .lr_schedule = FLAGS_lr_schedule,
           .momentum = FLAGS_momentum,
           .weight_decay = FLAGS_weight_decay,
+          .freeze_after = FLAGS_freeze_after,
           .clip_norm = FLAGS_clip_norm,
           .save_threshold_table = FLAGS_save_threshold_table,
           .backup_model = FLAGS_backup_model,

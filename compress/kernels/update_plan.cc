@@ -39,6 +39,17 @@ UpdateStep PlanUpdate(const UpdateOptions& options, double learning_rate, uint64
   return plan;
 }
 
+UpdateStep WithFrozenVariance(UpdateStep step) {
+  step.clip = std::numeric_limits<float>::infinity();
+  step.weight_decay = 0;
+  step.beta1 = 0;
+  step.one_minus_beta1 = 1;
+  step.beta2 = 1;
+  step.one_minus_beta2 = 0;
+  step.root_correction2 = 1;
+  return step;
+}
+
 UpdateStep PlanFollow(const UpdateOptions& options, double learning_rate,
                       const FollowOptions& follow, uint64_t step, const PastStep& past) {
   // With a smaller past rate the weights moved too little to show the momentum.

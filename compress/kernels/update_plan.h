@@ -38,7 +38,7 @@ UpdateOptions UpdateOptionsOf(const Spec& spec) {
                         .weight_decay = spec.weight_decay(),
                         .scale = spec.rescale_grad() == 0 ? 1 : spec.rescale_grad(),
                         .clip = spec.clip_gradient()};
-  const bool adamw = spec.kind() == Spec::ADAMW;
+  const bool adamw = spec.kind() == Spec::ADAMW || spec.kind() == Spec::ONEBIT_ADAM;
   if (spec.kind() == Spec::TEST) {
     options.kind = UpdateKind::kAdd;
   } else if (spec.kind() == Spec::SGD) {
@@ -64,6 +64,12 @@ void SetMomentum(double momentum, UpdateOptions* options);
 // Ba 2015, in torch's order of operations. AdamW (Loshchilov and Hutter 2019) first shrinks the
 // weights by learning_rate * weight_decay.
 UpdateStep PlanUpdate(const UpdateOptions& options, double learning_rate, uint64_t step);
+
+// Returns `step`, a step of kAdam or kAdamW, for a round whose sum is the first moment itself and
+// whose variance is frozen. By the same rule, state0 becomes the scaled sum, state1 stays, and
+// w = shrink * w - adam_step * state0 / (sqrt(state1) + epsilon).
+// Source: Tang et al., "1-bit Adam", ICML 2021, algorithm 1, line 12.
+UpdateStep WithFrozenVariance(UpdateStep step);
 
 // Returns the kernels of the options' rule.
 const UpdateRule& UpdateRuleOf(const UpdateOptions& options, const UpdateKernels& kernels);

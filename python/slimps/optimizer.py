@@ -11,6 +11,8 @@ into the mean. With g = clip(rescale_grad * sum, +-clip_gradient), element by el
            nesterov: w -= lr * (g + momentum * m)
     Adam   g += wd * w;  m, v as published;  w -= lr * m_hat / (sqrt(v_hat) + epsilon)
     AdamW  w *= 1 - lr * wd, then as Adam without wd
+    OneBitAdam  as AdamW during a warm-up; then v_hat is frozen, and workers and servers
+           exchange compressed momenta
     Test   w += g
 
 These are torch's formulas. MXNet's differ: its SGD momentum holds lr * g (equal while lr does not
@@ -20,7 +22,7 @@ change), and its Adam adds epsilon before the bias correction.
 from __future__ import annotations
 
 import math
-from typing import Any, Optional, Tuple
+from typing import Any, Optional, Tuple, Type
 
 from slimps import native
 from slimps.errors import InvalidArgumentError
@@ -167,6 +169,45 @@ class AdamW(Adam):
     _kind = "ADAMW"
 
 
+class OneBitAdam(AdamW):
+    """1-bit Adam (Tang et al., ICML 2021): Adam that trains with one bit per element, both ways.
+
+    freeze_after     rounds of the warm-up, from 1: AdamW without compression. Then v_hat is frozen
+                     and `compression` and `pull_compression` of the store compress momenta. None:
+                     until v_hat's sum is at least 0.96 of what it was 1 / (1 - beta2) rounds
+                     before, once the schedule's own warm-up is over
+
+    It needs dist_sync, threshold and pull_threshold given as numbers, no backup model, and a pull
+    of each key between two pushes of it. A missing gradient counts as zero. Store options for one
+    bit: compression="1bit", pull_compression="1bit", threshold=0, pull_threshold=0.
+    """
+
+    _kind = "ONEBIT_ADAM"
+
+    def __init__(
+        self,
+        learning_rate: Optional[float] = None,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        epsilon: float = 1e-8,
+        *,
+        freeze_after: Optional[int] = None,
+        **common: Any,
+    ) -> None:
+        super().__init__(learning_rate, beta1, beta2, epsilon, **common)
+        if freeze_after is not None and (type(freeze_after) is not int or freeze_after < 1):
+            raise InvalidArgumentError(
+                "freeze_after: expected a number of rounds from 1, or None, got %r"
+                % (freeze_after,)
+            )
+        self.freeze_after = freeze_after
+
+    def spec(self) -> native.OptimizerSpec:
+        spec = super().spec()
+        spec.freeze_after = self.freeze_after or 0
+        return spec
+
+
 class Test(Optimizer):
     """MXNet's optimizer for tests: weight += rescale_grad * gradient.
 
@@ -186,11 +227,12 @@ class Test(Optimizer):
         super().__init__(rescale_grad=rescale_grad * factor, **common)
 
 
-_BY_NAME = {kind.__name__.lower(): kind for kind in (SGD, Adam, AdamW, Test)}
+_KINDS: Tuple[Type[Optimizer], ...] = (SGD, Adam, AdamW, OneBitAdam, Test)
+_BY_NAME = {kind._kind.lower(): kind for kind in _KINDS}
 
 
 def create(name: str, **options: Any) -> Optimizer:
-    """Returns the optimizer `name` ("sgd", "adam", "adamw", "test"; case does not matter).
+    """Returns the optimizer `name` ("sgd", "adam", "adamw", "onebit_adam", "test"; in any case).
 
     Raises
         InvalidArgumentError: there is no optimizer of that name, or an option is out of range.

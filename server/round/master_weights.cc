@@ -66,6 +66,19 @@ void MasterWeights::BeginChange(Begun& begun) {
                         *change.workspace, change.clock);
 }
 
+MasterWeights::NextByMomentum MasterWeights::BeginByMomentum(size_t answer_bytes) {
+  const std::span<const float> before = current();
+  seen_exactly_ = !apart_ && !versions_.IsConverted();
+  const std::span<float> after = versions_.BeginNext(PreviousVersion::kKeep);
+  return {.before = before, .after = after, .answer = versions_.BeginChange(answer_bytes)};
+}
+
+void MasterWeights::CommitByMomentum(const EncodedChange& answer) {
+  apart_ = false;
+  if (seen_exactly_) return versions_.CommitChange(answer);
+  versions_.Commit(PayloadFormat::kRawF32);
+}
+
 void MasterWeights::Commit() {
   Begun& begun = *begun_;
   if (begun.codec != nullptr && begun.codec->encodes_change()) {

@@ -52,9 +52,26 @@ class MasterWeights final {
   VersionedWeights& versions() { return versions_; }
   const VersionedWeights& versions() const { return versions_; }
 
+  // Returns the context in which the next version's answer is encoded.
+  EncodeContext ChangeContext() const;
+
   // Begins the version after the current one. `codec` null: it is pulled as it is. Gives up a
   // version that was begun and not committed.
   Next BeginNext(std::shared_ptr<const ChangeCodec> codec);
+
+  // Begins the version that a round of momenta makes. Its answers to workers that hold the version
+  // before are up to `answer_bytes` long.
+  struct NextByMomentum {
+    std::span<const float> before;
+    std::span<float> after;
+    std::span<std::byte> answer;
+  };
+  NextByMomentum BeginByMomentum(size_t answer_bytes);
+
+  // Makes that version current. If workers saw other numbers than the weights before, it is pulled
+  // whole.
+  // REQUIRES: BeginByMomentum was called since the last Commit, and `after` was written.
+  void CommitByMomentum(const EncodedChange& answer);
 
   // Makes the version begun current.
   // REQUIRES: BeginNext was called since the last Commit, and `after` was written.
@@ -72,7 +89,6 @@ class MasterWeights final {
     std::optional<ChangeEncoder> encoder;  // if the codec encodes block by block
   };
 
-  EncodeContext ChangeContext() const;
   void BeginChange(Begun& begun);
   void CommitChange(Begun& begun);
 
@@ -80,6 +96,7 @@ class MasterWeights final {
   VersionedWeights versions_;  // w_seen; also w, unless apart_
   AlignedBuffer master_;       // empty until the first change
   bool apart_ = false;         // master_ holds w
+  bool seen_exactly_ = false;  // between BeginByMomentum and CommitByMomentum
   std::optional<Begun> begun_;
 };
 

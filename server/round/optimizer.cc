@@ -32,6 +32,10 @@ Optimizer::Step Optimizer::PlanStep(const Moment& moment) const {
                     moment.updates + 1);
 }
 
+double Optimizer::ScaleOfMean(uint32_t contributors) const {
+  return spec_.average() ? options_.scale : options_.scale * contributors;
+}
+
 const UpdateRule& Optimizer::RuleOf(const Kernels& kernels) const {
   return UpdateRuleOf(options_, kernels.update);
 }

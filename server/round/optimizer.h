@@ -14,6 +14,8 @@
 //   ADAM   g += wd*w;  m = b1*m + (1-b1)*g;  v = b2*v + (1-b2)*g*g;
 //          w -= lr/(1-b1^t) * m / (sqrt(v)/sqrt(1-b2^t) + eps)
 //   ADAMW  w *= 1 - lr*wd, then as ADAM without wd
+//   ONEBIT_ADAM  as ADAMW for `freeze_after` updates; then v/(1-b2^t) is frozen, the mean that
+//          comes is m, and w = (1 - lr*wd)*w - lr/(1-b1^t) * m / (sqrt(v) + eps)
 // State (buf, m, v) below the smallest normal number becomes 0. The state of a gradient that stays
 // away would shrink that far. Arithmetic with subnormal numbers takes two to three times as long
 // here, and far longer on other machines.
@@ -55,6 +57,9 @@ class Optimizer final {
   size_t state_tensors() const;
 
   Step PlanStep(const Moment& moment) const;
+
+  // Returns what the mean of the workers' payloads is multiplied by.
+  double ScaleOfMean(uint32_t contributors) const;
 
   // Returns the rule of a step, from `kernels`. It leaves state that it does not need alone.
   const UpdateRule& RuleOf(const Kernels& kernels) const;

@@ -89,7 +89,7 @@ absl::Status Partition::CheckPush(size_t elements, const ClaimedPayload& claimed
 absl::StatusOr<PushVerdict> Partition::Push(uint64_t round, uint32_t worker, size_t elements,
                                             ClaimedPayload claimed,
                                             std::shared_ptr<const ChangeCodec> change,
-                                            std::optional<wire::Hyper> hyper) {
+                                            std::optional<wire::Hyper> hyper, PushedAs pushed_as) {
   if (elements != spec_.elements) {
     return Annotate(absl::InvalidArgumentError(absl::StrCat(
         "worker ", worker, " pushes ", elements, " elements, expected ", spec_.elements)));
@@ -99,7 +99,8 @@ absl::StatusOr<PushVerdict> Partition::Push(uint64_t round, uint32_t worker, siz
         absl::StrCat("push of worker ", worker, " asks for pulls by codec ",
                      change->codec->spec().ToString(), "; an auxiliary key is pulled as it is")));
   }
-  const absl::Status valid = CheckPush(elements, claimed, hyper);
+  absl::Status valid = CheckPush(elements, claimed, hyper);
+  if (valid.ok()) valid = CheckPushedAs(round, pushed_as);
   if (!valid.ok()) {
     return Annotate(Prefixed(valid, absl::StrCat("push of worker ", worker, " round ", round)));
   }
@@ -114,6 +115,27 @@ absl::StatusOr<PushVerdict> Partition::Push(uint64_t round, uint32_t worker, siz
                          std::move(change), std::move(hyper));
   if (!verdict.ok()) return Annotate(verdict.status());
   return verdict;
+}
+
+absl::Status Partition::CheckPushedAs(uint64_t round, PushedAs pushed_as) const {
+  const bool momentum = pushed_as == PushedAs::kMomentum;
+  if (optimizer_.kind() != wire::OptimizerSpec::ONEBIT_ADAM) {
+    if (!momentum) return absl::OkStatus();
+    return absl::FailedPreconditionError("carries a momentum, expected a gradient");
+  }
+  if (applies_at_once()) {
+    return absl::FailedPreconditionError("onebit_adam expects dist_sync, whose rounds are common");
+  }
+  if (round <= version()) return absl::OkStatus();  // counted before
+  if (round > version() + 1) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("onebit_adam takes round ", version() + 1, " next"));
+  }
+  if (momentum == optimizer_.frozen()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "carries a ", momentum ? "momentum" : "gradient", ", and onebit_adam expects a ",
+      momentum ? "gradient" : "momentum",
+      "; set the optimizer on every worker, and pull each round before the next push"));
 }
 
 absl::StatusOr<PushVerdict> Partition::PushAtOnce(uint64_t sequence, uint32_t worker,
@@ -153,19 +175,50 @@ void Partition::SetOptimizer(std::shared_ptr<const Optimizer> optimizer) {
 
 void Partition::ApplyNextRound() {
   OpenRounds::Round round = rounds_.TakeNext();
-  const MasterWeights::Next next = weights_.BeginNext(std::move(round.choice.codec));
+  if (optimizer_.frozen()) return ApplyMomenta(std::move(round));
+  std::shared_ptr<const ChangeCodec>& codec = round.choice.codec;
+  // Until its variance is frozen, 1-bit Adam is Adam without compression.
+  if (optimizer_.kind() == wire::OptimizerSpec::ONEBIT_ADAM && codec != nullptr &&
+      codec->encodes_change()) {
+    codec = nullptr;
+  }
+  const MasterWeights::Next next = weights_.BeginNext(std::move(codec));
   Apply(round.contributions, std::move(round.choice.hyper), next);
 }
 
-void Partition::Apply(std::span<const Contribution> contributions, std::optional<wire::Hyper> hyper,
-                      const MasterWeights::Next& next) {
-  const TraceSpan span(TraceStage::kAggregate, {spec_.name, spec_.index, version() + 1});
+uint32_t Partition::Gather(std::span<const Contribution> contributions) {
   views_.clear();
   const size_t folded = rounds_.partial().contributors();
   rounds_.partial().AppendViews(&views_);
   for (const Contribution& one : contributions) {
     views_.push_back({.format = one.format, .bytes = one.payload.bytes()});
   }
+  return static_cast<uint32_t>(folded + contributions.size());
+}
+
+void Partition::ApplyMomenta(OpenRounds::Round round) {
+  const TraceSpan span(TraceStage::kAggregate, {spec_.name, spec_.index, version() + 1});
+  const ChangeCodec* const codec = round.choice.codec.get();
+  const MasterWeights::NextByMomentum next =
+      weights_.BeginByMomentum(optimizer_.MomentumBytes(codec));
+  const uint32_t contributors = Gather(round.contributions);
+  const EncodedChange answer = optimizer_.StepMomentum({.payloads = views_,
+                                                        .before = next.before,
+                                                        .after = next.after,
+                                                        .codec = codec,
+                                                        .context = weights_.ChangeContext(),
+                                                        .payload = next.answer},
+                                                       {.round = version() + 1,
+                                                        .contributors = contributors,
+                                                        .hyper = std::move(round.choice.hyper)});
+  rounds_.ClearPartial();
+  weights_.CommitByMomentum(answer);
+}
+
+void Partition::Apply(std::span<const Contribution> contributions, std::optional<wire::Hyper> hyper,
+                      const MasterWeights::Next& next) {
+  const TraceSpan span(TraceStage::kAggregate, {spec_.name, spec_.index, version() + 1});
+  const uint32_t contributors = Gather(contributions);
   if (spec_.auxiliary) {
     CombineRound({.payloads = views_,
                   .combine = spec_.combine,
@@ -173,7 +226,7 @@ void Partition::Apply(std::span<const Contribution> contributions, std::optional
                   .row_elements = spec_.row_elements},
                  next.after);
   } else {
-    StepRound(static_cast<uint32_t>(folded + contributions.size()), std::move(hyper), next);
+    StepRound(contributors, std::move(hyper), next);
   }
   rounds_.ClearPartial();
   weights_.Commit();

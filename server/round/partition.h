@@ -39,6 +39,9 @@
 
 namespace slimps {
 
+// What a push carries.
+enum class PushedAs { kGradient, kMomentum };
+
 // Owned by the shard thread. No I/O, clock or lock.
 class Partition final {
  public:
@@ -60,11 +63,13 @@ class Partition final {
   // InvalidArgument or DataLoss: the payload is malformed.
   // InvalidArgument: `elements` differs from the partition's, `hyper` is out of range, or `change`
   // is given outside dist_sync.
-  // FailedPrecondition: dist_async or dist_ssp without an optimizer.
+  // FailedPrecondition: dist_async or dist_ssp without an optimizer. Or a momentum where the
+  // optimizer expects a gradient, or the reverse.
+  // ResourceExhausted: ONEBIT_ADAM takes no push before the round before it is applied.
   [[nodiscard]] absl::StatusOr<PushVerdict> Push(
       uint64_t round, uint32_t worker, size_t elements, ClaimedPayload claimed,
       std::shared_ptr<const ChangeCodec> change = nullptr,
-      std::optional<wire::Hyper> hyper = std::nullopt);
+      std::optional<wire::Hyper> hyper = std::nullopt, PushedAs pushed_as = PushedAs::kGradient);
 
   // Takes `worker` out, as the mode's ledger does. Under dist_async it has no effect, because no
   // worker waits for another.
@@ -98,6 +103,12 @@ class Partition final {
   // Returns a copy of one tensor of the optimizer's state (StatefulOptimizer::Share).
   WireValue ShareState(wire::OptimizerState* state) const;
 
+  // Returns what an answer of `version` says of momenta; nullopt: nothing, or that version is not
+  // the current one.
+  std::optional<wire::MomentumExchange> MomentumOf(uint64_t version) const {
+    return version == this->version() ? optimizer_.exchange() : std::nullopt;
+  }
+
   // Puts back one tensor of the optimizer's state (StatefulOptimizer::Put).
   [[nodiscard]] absl::Status PutState(const wire::OptimizerState& state,
                                       const ClaimedPayload& value);
@@ -127,11 +138,16 @@ class Partition final {
   absl::StatusOr<PushVerdict> PushAtOnce(uint64_t sequence, uint32_t worker, ClaimedPayload claimed,
                                          const ChangeCodec* change,
                                          std::optional<wire::Hyper> hyper);
+  // Checks that round `round` is one of momenta or of gradients, as `pushed_as` says.
+  absl::Status CheckPushedAs(uint64_t round, PushedAs pushed_as) const;
   void Apply(std::span<const Contribution> contributions, std::optional<wire::Hyper> hyper,
              const MasterWeights::Next& next);
   // Steps the weights by views_.
   void StepRound(uint32_t contributors, std::optional<wire::Hyper> hyper,
                  const MasterWeights::Next& next);
+  void ApplyMomenta(OpenRounds::Round round);
+  // Fills views_ by the round's contributions, and returns how many workers contributed.
+  uint32_t Gather(std::span<const Contribution> contributions);
   absl::Status Annotate(const absl::Status& status) const;
 
   const PartitionSpec spec_;

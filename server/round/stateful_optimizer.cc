@@ -2,10 +2,12 @@
 #include "server/round/stateful_optimizer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/clock.h"
 #include "proto/base/hash.h"
 #include "proto/base/status_macros.h"
 #include "proto/limits.h"
@@ -17,7 +19,10 @@ namespace {
 enum class Extent { kAll, kRows, kNothing };
 
 Extent ExtentOf(const AggregateInput& round, wire::OptimizerSpec::Kind kind) {
-  if (kind == wire::OptimizerSpec::NONE) return Extent::kAll;
+  // To 1-bit Adam a missing gradient is zero, so that all keys freeze in the same round.
+  if (kind == wire::OptimizerSpec::NONE || kind == wire::OptimizerSpec::ONEBIT_ADAM) {
+    return Extent::kAll;
+  }
   Extent extent = Extent::kNothing;
   for (const PayloadView& view : round.payloads) {
     if (view.format == PayloadFormat::kAbsent) continue;
@@ -25,6 +30,47 @@ Extent ExtentOf(const AggregateInput& round, wire::OptimizerSpec::Kind kind) {
     extent = Extent::kRows;
   }
   return extent;
+}
+
+// Leaves room for the rounding of the sums of squares.
+constexpr double kRounding = 1.001;
+
+// Returns true if `stats` describes an encoding that is worth sending in place of `values`.
+bool IsWorth(const absl::StatusOr<EncodeStats>& stats, std::span<const float> values) {
+  return stats.ok() && stats->payload_bytes < values.size_bytes() &&
+         stats->error_norm2 <= stats->input_norm2 * kRounding;
+}
+
+// Encodes momentum + residual. Replaces the momentum by what the encoding says, and the residual by
+// what it leaves out.
+EncodedChange EncodeMomentum(const StatefulOptimizer::MomentumRound& round,
+                             std::span<float> momentum, std::span<float> residual) {
+  for (size_t i = 0; i < momentum.size(); ++i) {
+    momentum[i] += residual[i];
+    residual[i] = 0;
+  }
+  const ChangeCodec* const change = round.codec;
+  if (change != nullptr && change->encodes_change()) {
+    const auto now = [&] { return change->clock == nullptr ? SteadyTime() : change->clock->Now(); };
+    const SteadyTime start = now();
+    change->workspace->Reset();
+    const absl::StatusOr<EncodeStats> stats = change->codec->Encode(
+        {.gradient = momentum, .residual = residual, .context = round.context}, round.payload,
+        *change->workspace);
+    if (IsWorth(stats, momentum)) {
+      const PayloadFormat format = change->codec->format();
+      const std::span<const std::byte> payload = round.payload.first(stats->payload_bytes);
+      for (size_t first = 0; first < momentum.size(); first += kBlockElements) {
+        const size_t length = std::min(kBlockElements, momentum.size() - first);
+        Decode(format, payload, momentum.size(), first, momentum.subspan(first, length));
+      }
+      const int64_t took = std::max<int64_t>(0, absl::ToInt64Nanoseconds(now() - start));
+      return {.format = format, .bytes = payload.size(), .encode_ns = static_cast<uint64_t>(took)};
+    }
+    std::ranges::fill(residual, 0.0f);
+  }
+  std::ranges::copy(std::as_bytes(momentum), round.payload.begin());
+  return {.format = PayloadFormat::kRawF32, .bytes = momentum.size_bytes()};
 }
 
 }  // namespace
@@ -51,6 +97,7 @@ void StatefulOptimizer::Replace(std::shared_ptr<const Optimizer> optimizer) {
     tensors_.resize(optimizer->state_tensors());
     for (AlignedBuffer& tensor : tensors_) std::ranges::fill(tensor.floats(), 0.0f);
     updates_ = 0;
+    frozen_ = false;
   }
   optimizer_ = std::move(optimizer);
 }
@@ -68,10 +115,67 @@ void StatefulOptimizer::Step(AggregateInput round, Optimizer::Moment moment) {
   round.touched_only = extent != Extent::kAll;
   AggregateRound(round, 0, round.after.size());
   if (extent != Extent::kNothing) ++updates_;
+  const uint64_t freeze_after = optimizer_->spec().freeze_after();
+  if (freeze_after != 0 && updates_ >= freeze_after) {
+    Freeze(moment.contributors);
+  }
+}
+
+void StatefulOptimizer::Freeze(uint32_t contributors) {
+  Grow(3);
+  const double beta2 = optimizer_->spec().beta2();
+  const double correction = 1 - std::pow(beta2, static_cast<double>(updates_));
+  for (float& v : tensors_[1].floats()) v = static_cast<float>(v / correction);
+  frozen_ = true;
+  Announce({}, contributors);
+}
+
+void StatefulOptimizer::Announce(const Optimizer::Step& step, uint32_t contributors) {
+  const double scale = optimizer_->ScaleOfMean(contributors);
+  exchange_.set_beta1(static_cast<float>(optimizer_->spec().beta1()));
+  exchange_.set_unscale(static_cast<float>(1 / scale));
+  exchange_.set_scale(static_cast<float>(scale));
+  exchange_.set_step(step.adam_step);
+  exchange_.set_epsilon(step.epsilon);
+  exchange_.set_shrink(step.shrink);
+}
+
+std::optional<wire::MomentumExchange> StatefulOptimizer::exchange() const {
+  return frozen_ ? std::optional(exchange_) : std::nullopt;
+}
+
+size_t StatefulOptimizer::MomentumBytes(const ChangeCodec* codec) const {
+  const size_t raw = spec_.elements * sizeof(float);
+  return codec == nullptr ? raw : std::max(raw, codec->codec->MaxPayloadBytes(spec_.elements));
+}
+
+EncodedChange StatefulOptimizer::StepMomentum(const MomentumRound& round,
+                                              Optimizer::Moment moment) {
+  const std::span<float> m = tensors_[0].floats(), residual = tensors_[2].floats();
+  const auto mean = static_cast<float>(1.0 / moment.contributors);
+  for (size_t first = 0; first < m.size(); first += kBlockElements) {
+    const std::span<float> block = m.subspan(first, std::min(kBlockElements, m.size() - first));
+    SumPayloads(round.payloads, m.size(), first, block);
+    for (float& value : block) value *= mean;
+  }
+  const EncodedChange answer = EncodeMomentum(round, m, residual);
+  moment.updates = updates_;
+  Optimizer::Step step = WithFrozenVariance(optimizer_->PlanStep(moment));
+  Announce(step, moment.contributors);
+  step.scale = static_cast<float>(exchange_.scale());
+  optimizer_->RuleOf(BestKernels())
+      .store(step, {.before = round.before.data(),
+                    .sum = m.data(),
+                    .after = round.after.data(),
+                    .state0 = m.data(),
+                    .state1 = tensors_[1].floats().data(),
+                    .n = m.size()});
+  ++updates_;
+  return answer;
 }
 
 WireValue StatefulOptimizer::Share(uint64_t version, wire::OptimizerState* state) const {
-  const size_t tensor = state->tensor(), tensors = optimizer_->state_tensors();
+  const size_t tensor = state->tensor(), tensors = state_tensors();
   state->set_kind(kind());
   state->set_tensors(static_cast<uint32_t>(tensors));
   state->set_updates(updates_);
@@ -87,7 +191,9 @@ WireValue StatefulOptimizer::Share(uint64_t version, wire::OptimizerState* state
 
 absl::Status StatefulOptimizer::CheckPut(const wire::OptimizerState& state,
                                          const ClaimedPayload& value) const {
-  const size_t tensors = optimizer_->state_tensors();
+  // A third tensor says that the variance is frozen.
+  const bool may_freeze = kind() == wire::OptimizerSpec::ONEBIT_ADAM && state.tensors() == 3;
+  const size_t tensors = may_freeze ? 3 : optimizer_->state_tensors();
   if (state.kind() != kind() || state.tensors() != tensors) {
     return absl::FailedPreconditionError(
         absl::StrCat("optimizer state: expected that of ", wire::OptimizerSpec::Kind_Name(kind()),
@@ -113,6 +219,10 @@ absl::Status StatefulOptimizer::Put(const wire::OptimizerState& state,
   uint64_t& newest = loads_[state.tensor() - 1];
   if (state.load() <= newest) return absl::OkStatus();
   newest = state.load();
+  Grow(state.tensors());
+  tensors_.resize(state.tensors());
+  frozen_ = state.tensors() == 3;
+  if (frozen_) Announce({}, spec_.num_workers);
   const std::span<float> mine = tensors_[state.tensor() - 1].floats();
   for (size_t first = 0; first < mine.size(); first += kBlockElements) {
     Decode(value.format, value.payload.bytes(), mine.size(), first,

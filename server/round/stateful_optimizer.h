@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A partition's optimizer with the state that it keeps from step to step: up to two fp32 tensors as
-// long as the weights, and how often they were updated. The state is pulled and put back on its
+// A partition's optimizer with the state that it keeps from step to step: up to three fp32 tensors
+// as long as the weights, and how often they were updated. The state is pulled and put back on its
 // own.
 //
 //   optimizer.Step({.payloads = views, .before = w, .after = next},
@@ -10,6 +10,11 @@
 // state stay as they are. A round in which no worker pushed a gradient steps nothing and does not
 // count as an update. Without an optimizer the sum, which is zero in all other rows, replaces the
 // weights.
+//
+// ONEBIT_ADAM freezes its variance after so many updates. From then on workers push their momenta,
+// and StepMomentum averages these, encodes the mean with error feedback, and steps by what the
+// encoding says. Workers repeat that step (wire::MomentumExchange). The third tensor is the error.
+// Source: Tang et al., "1-bit Adam", ICML 2021, algorithm 1, lines 9 to 12.
 #ifndef SLIMPS_SERVER_ROUND_STATEFUL_OPTIMIZER_H_
 #define SLIMPS_SERVER_ROUND_STATEFUL_OPTIMIZER_H_
 
@@ -17,6 +22,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -24,6 +30,7 @@
 #include "proto/base/buffer.h"
 #include "proto/slimps.pb.h"
 #include "server/round/aggregate.h"
+#include "server/round/change_codecs.h"
 #include "server/round/optimizer.h"
 #include "server/round/partition_spec.h"
 #include "server/round/versioned_weights.h"
@@ -46,6 +53,29 @@ class StatefulOptimizer final {
   // optimizer, step, state and touched_only; updates.
   void Step(AggregateInput round, Optimizer::Moment moment);
 
+  // True if the variance of ONEBIT_ADAM is frozen: the next round's pushes are momenta.
+  bool frozen() const { return frozen_; }
+
+  // A round of momenta.
+  struct MomentumRound {
+    std::span<const PayloadView> payloads;
+    std::span<const float> before;
+    std::span<float> after;
+    const ChangeCodec* codec = nullptr;  // of the answer; null: raw fp32
+    EncodeContext context = {};
+    std::span<std::byte> payload;  // of the answer; at least MomentumBytes(codec)
+  };
+  size_t MomentumBytes(const ChangeCodec* codec) const;
+
+  // Steps the weights by one round of momenta. Returns the answer that it wrote. The answer is raw
+  // if the codec cannot encode the mean, or makes it no smaller, or is further off than zero.
+  // REQUIRES: frozen(); moment.contributors > 0.
+  EncodedChange StepMomentum(const MomentumRound& round, Optimizer::Moment moment);
+
+  // Returns what workers need for their next push, and to repeat the last step. nullopt: the next
+  // push is a gradient.
+  std::optional<wire::MomentumExchange> exchange() const;
+
   // Returns a copy of tensor number `state->tensor()` (from 1), or kAbsent if there is none. Fills
   // in the other fields of `state`. The copy gets `version`.
   WireValue Share(uint64_t version, wire::OptimizerState* state) const;
@@ -59,12 +89,17 @@ class StatefulOptimizer final {
  private:
   absl::Status CheckPut(const wire::OptimizerState& state, const ClaimedPayload& value) const;
   void Grow(size_t tensors);
+  size_t state_tensors() const { return frozen_ ? 3 : optimizer_->state_tensors(); }
+  void Freeze(uint32_t contributors);
+  void Announce(const Optimizer::Step& step, uint32_t contributors);
 
   const PartitionSpec& spec_;
   std::shared_ptr<const Optimizer> optimizer_;
   std::vector<AlignedBuffer> tensors_;  // fp32, as long as the weights
   uint64_t updates_ = 0;                // how often tensors_ were updated
-  std::array<uint64_t, 2> loads_ = {};  // newest load number of each tensor
+  std::array<uint64_t, 3> loads_ = {};  // newest load number of each tensor
+  bool frozen_ = false;
+  wire::MomentumExchange exchange_;  // of the last step, if frozen_
 };
 
 }  // namespace slimps

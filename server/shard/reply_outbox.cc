@@ -67,7 +67,7 @@ void ReplyOutbox::AddPush(const Origin& origin, const wire::ItemId& id, const ab
 }
 
 void ReplyOutbox::AddPull(const Origin& origin, const wire::PullItem& item, size_t elements,
-                          WireValue value, const wire::OptimizerState* state) {
+                          WireValue value, OptimizerAnswer optimizer) {
   wire::PullReplyItem answer;
   *answer.mutable_id() = item.id();
   answer.set_version(value.version);
@@ -78,8 +78,9 @@ void ReplyOutbox::AddPull(const Origin& origin, const wire::PullItem& item, size
   answer.set_is_change(value.base_version.has_value());
   answer.set_base_version(value.base_version.value_or(0));
   answer.set_encode_ns(value.encode_ns);
-  if (state != nullptr) *answer.mutable_state() = *state;
   for (const uint32_t worker : value.contributors) answer.add_contributors(worker);
+  if (optimizer.state.has_value()) *answer.mutable_state() = *std::move(optimizer.state);
+  if (optimizer.momentum.has_value()) *answer.mutable_momentum() = *std::move(optimizer.momentum);
   Group& group = Find(origin, wire::Header::kPullReply);
   Message& message = group.reply.message;
   *message.header.mutable_pull_reply()->add_items() = std::move(answer);

@@ -11,6 +11,7 @@
 #define SLIMPS_SERVER_SHARD_REPLY_OUTBOX_H_
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,13 @@ struct Reply {
   std::vector<TraceEvent> traced;
 };
 
+// What an answer says of the optimizer: its state, if the item asked for that, and what workers
+// need to push momenta.
+struct OptimizerAnswer {
+  std::optional<wire::OptimizerState> state = std::nullopt;
+  std::optional<wire::MomentumExchange> momentum = std::nullopt;
+};
+
 // Thread-compatible. Pure.
 class ReplyOutbox final {
  public:
@@ -45,10 +53,9 @@ class ReplyOutbox final {
   void AddPush(const Origin& origin, const wire::ItemId& id, const absl::Status& status,
                uint64_t decode_ns);
 
-  // Adds what `item` asked for. `state` describes the optimizer's state, if the item asked for
-  // that.
+  // Adds what `item` asked for.
   void AddPull(const Origin& origin, const wire::PullItem& item, size_t elements, WireValue value,
-               const wire::OptimizerState* state = nullptr);
+               OptimizerAnswer optimizer = {});
   void AddPullError(const Origin& origin, const wire::PullItem& item, const absl::Status& status);
 
   // Says what the next AddPull of this request is about, for the trace.

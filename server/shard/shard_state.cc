@@ -116,7 +116,8 @@ absl::StatusOr<uint64_t> ShardState::HandlePush(uint32_t worker, PushWork work) 
     return partition.Push(
         item.round(), worker, item.elements(),
         {.format = format, .payload = work.payload, .checksum = item.payload_hash()},
-        *std::move(change), item.has_hyper() ? std::optional(item.hyper()) : std::nullopt);
+        *std::move(change), item.has_hyper() ? std::optional(item.hyper()) : std::nullopt,
+        item.momentum() ? PushedAs::kMomentum : PushedAs::kGradient);
   };
   SLIMPS_ASSIGN_OR_RETURN(const PushVerdict verdict,
                           SayingWhatFor("a push", partition.spec().name, push));
@@ -213,7 +214,9 @@ absl::Status ShardState::Answer(Slot& slot, const WaitingPull& pull, CopyRoom ro
   absl::StatusOr<WireValue> value = OrOutOfMemory(share, "weights", spec.name);
   if (value.ok()) {
     outbox_.TraceNextPull(pull.origin, {spec.name, spec.index, value->version});
-    outbox_.AddPull(pull.origin, pull.item, spec.elements, *std::move(value));
+    const uint64_t answered = value->version;
+    outbox_.AddPull(pull.origin, pull.item, spec.elements, *std::move(value),
+                    {.momentum = slot.partition->MomentumOf(answered)});
   } else {
     outbox_.AddPullError(pull.origin, pull.item, value.status());
   }
@@ -252,7 +255,9 @@ absl::Status ShardState::AnswerWithCopy(Partition& partition, const WaitingPull&
     return absl::OkStatus();
   }
   const size_t bytes = value->payload.size();
-  outbox_.AddPull(pull.origin, pull.item, elements, *std::move(value), of_state ? &state : nullptr);
+  OptimizerAnswer optimizer;
+  if (of_state) optimizer = {.state = state, .momentum = partition.MomentumOf(value->version)};
+  outbox_.AddPull(pull.origin, pull.item, elements, *std::move(value), std::move(optimizer));
   copied_bytes_ += bytes;
   return absl::OkStatus();
 }

@@ -182,6 +182,33 @@ void AddData(const std::function<Message*(const char*)>& add) {
 
 // Adds row-sparse tensors, the optimizer's state and hyperparameters: other contents of the verbs
 // above.
+void AddMomenta(const std::function<Message*(const char*)>& add) {
+  Message* message = add("momenta/push");
+  wire::PushItem* push = message->header.mutable_push()->add_items();
+  Identify(push, 1, 18);
+  push->set_round(8);
+  push->set_elements(2);
+  push->set_format(wire::RAW_F32);
+  push->set_momentum(true);
+  AttachPayload(push, FloatPayload({0.5f, -0.5f}), PayloadHashing::kXxh3, message);
+  message = add("momenta/pull_reply");
+  wire::PullReplyItem* answer = message->header.mutable_pull_reply()->add_items();
+  Identify(answer, 1, 19);
+  answer->set_version(8);
+  answer->set_elements(2);
+  answer->set_format(wire::RAW_F32);
+  answer->set_is_change(true);
+  answer->set_base_version(7);
+  wire::MomentumExchange* momentum = answer->mutable_momentum();
+  momentum->set_beta1(0.875);
+  momentum->set_unscale(2);
+  momentum->set_scale(0.5);
+  momentum->set_step(0.125);
+  momentum->set_epsilon(0.0625);
+  momentum->set_shrink(0.75);
+  AttachPayload(answer, FloatPayload({0.5f, -0.5f}), PayloadHashing::kXxh3, message);
+}
+
 void AddRowsAndState(const std::function<Message*(const char*)>& add) {
   Message* message = add("push_rows");
   wire::PushItem* push = message->header.mutable_push()->add_items();
@@ -246,6 +273,7 @@ void AddRowsAndState(const std::function<Message*(const char*)>& add) {
   combined->set_format(wire::RAW_F32);
   for (const uint32_t worker : {0u, 2u, 300u}) combined->add_contributors(worker);
   AttachPayload(combined, FloatPayload({0.6f, 0.8f}), PayloadHashing::kXxh3, message);
+  AddMomenta(add);
 }
 
 }  // namespace

@@ -19,6 +19,7 @@ SCENARIOS = [
 OPTIMIZER_SCENARIOS = [
     "an_optimizer_steps_once_a_round",
     "optimizers_as_numpy_has_them",
+    "onebit_adam_as_its_paper_has_it",
     "async_steps_at_each_push",
     "a_bounded_lead",
     "optimizer_states_are_saved_and_loaded",

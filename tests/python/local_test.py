@@ -161,7 +161,7 @@ def test_mxnets_other_names(name, compresses):
         slimps.optimizer.Test(2, learning_rate=-3).rescale_grad == 6
     ), "MXNet 2.0 subtracts by the rate"
     with pytest.raises(
-        slimps.InvalidArgumentError, match="expected adam, adamw, sgd, test, got 'ada'"
+        slimps.InvalidArgumentError, match="expected adam, adamw, onebit_adam, sgd, test, got 'ada'"
     ):
         slimps.optimizer.create("ada")
 

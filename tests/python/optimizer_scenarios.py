@@ -153,6 +153,57 @@ def optimizer_states_are_saved_and_loaded():
     store.close()
 
 
+def one_bit(x):
+    """The 1bit codec by its paper's formula: in blocks of 4096, the signs times the mean of |x|."""
+    blocks = [x[i : i + 4096] for i in range(0, len(x), 4096)]
+    return np.concatenate([np.abs(b).mean() * np.where(b >= 0, 1.0, -1.0) for b in blocks])
+
+
+def onebit_adam_as_its_paper_has_it():
+    """Tang et al., "1-bit Adam", ICML 2021, algorithm 1, in float64; Adam with bias correction."""
+    size, freeze_after, rate, betas, epsilon = 5000, 5, 0.01, (0.9, 0.99), 1e-6
+    store = slimps.kv.create(
+        "dist_sync", compression="1bit", pull_compression="1bit", threshold=0, pull_threshold=0
+    )
+    random = np.random.default_rng(3)
+    out = random.normal(size=size).astype(np.float32)
+    store.init("w", out)
+    store.set_optimizer(
+        slimps.optimizer.create(
+            "onebit_adam",
+            learning_rate=rate,
+            beta1=betas[0],
+            beta2=betas[1],
+            epsilon=epsilon,
+            freeze_after=freeze_after,
+            rescale_grad=0.5,
+        )
+    )
+    x, m, v = out.astype(np.float64), np.zeros(size), np.zeros(size)
+    worker_errors, server_error = np.zeros((2, size)), np.zeros(size)
+    for t in range(1, 16):
+        gradients = (random.normal(size=(2, size)) + np.sin(np.arange(size))).astype(np.float32)
+        if t <= freeze_after:  # line 1: Adam
+            g = gradients.astype(np.float64).mean(axis=0)
+            m = betas[0] * m + (1 - betas[0]) * g
+            v = betas[1] * v + (1 - betas[1]) * g * g
+            denominator = np.sqrt(v / (1 - betas[1] ** t)) + epsilon
+        else:
+            compressed = []
+            for i in range(2):
+                own = betas[0] * m + (1 - betas[0]) * gradients[i]  # line 6
+                compressed.append(one_bit(own + worker_errors[i]))  # line 7
+                worker_errors[i] += own - compressed[i]
+            mean = (compressed[0] + compressed[1]) / 2  # line 9
+            m = one_bit(mean + server_error)  # line 10
+            server_error += mean - m
+        x = x - rate / (1 - betas[0] ** t) * m / denominator  # line 12
+        store.push("w", gradients[store.rank])
+        store.pull("w", out=out)
+        np.testing.assert_allclose(out, x, rtol=0, atol=1e-5, err_msg="round %d" % t)
+    store.close()
+
+
 def torch_tensors():
     import torch
 

@@ -28,6 +28,7 @@ def test_mxnets_arguments_and_defaults():
         "rescale_grad": 1.0,
         "clip_gradient": 0.0,
         "average": False,
+        "freeze_after": 0,
     }
     sgd = told(
         optimizer.SGD(
@@ -56,6 +57,9 @@ def test_mxnets_arguments_and_defaults():
         1e-6,
     )
     assert told(optimizer.AdamW(wd=0.01))["kind"] == "ADAMW"
+    assert told(optimizer.OneBitAdam())["freeze_after"] == 0, "until the variance is stable"
+    onebit = told(optimizer.create("onebit_adam", freeze_after=7))
+    assert (onebit["kind"], onebit["freeze_after"], onebit["beta1"]) == ("ONEBIT_ADAM", 7, 0.9)
     test = told(optimizer.Test(rescale_grad=-3))
     assert (test["kind"], test["rescale_grad"]) == ("TEST", -3.0)
 

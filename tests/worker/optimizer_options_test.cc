@@ -18,7 +18,8 @@ using Spec = wire::OptimizerSpec;
 TEST(OptimizerOptions, EveryKindIsWholeAsItIsMade) {
   for (const auto& [name, kind] :
        {std::pair("sgd", Spec::SGD), std::pair("adam", Spec::ADAM), std::pair("adamw", Spec::ADAMW),
-        std::pair("test", Spec::TEST), std::pair("none", Spec::NONE)}) {
+        std::pair("onebit_adam", Spec::ONEBIT_ADAM), std::pair("test", Spec::TEST),
+        std::pair("none", Spec::NONE)}) {
     const absl::StatusOr<Spec> made = MakeOptimizer(name);
     ASSERT_TRUE(made.ok()) << made.status();
     EXPECT_EQ(made->kind(), kind);
@@ -29,7 +30,7 @@ TEST(OptimizerOptions, EveryKindIsWholeAsItIsMade) {
   EXPECT_EQ(MakeOptimizer("adam")->learning_rate(), 0.001);
   EXPECT_EQ(MakeOptimizer("adamw")->beta2(), 0.999);
   EXPECT_THAT(std::string(MakeOptimizer("lamb").status().message()),
-              HasSubstr("expected sgd, adam, adamw, test or none, got \"lamb\""));
+              HasSubstr("expected sgd, adam, adamw, onebit_adam, test or none, got \"lamb\""));
 }
 
 TEST(OptimizerOptions, EachNameReachesItsFieldAsNumberAndAsText) {
@@ -51,6 +52,7 @@ TEST(OptimizerOptions, EachNameReachesItsFieldAsNumberAndAsText) {
   expected.set_rescale_grad(1);
   expected.set_clip_gradient(1);
   expected.set_average(true);
+  expected.set_freeze_after(1);
   expected.mutable_schedule()->set_warmup_rounds(1);
   expected.mutable_schedule()->set_every(1);
   expected.mutable_schedule()->set_factor(1);

@@ -321,8 +321,8 @@ SLIMPS_API slimps_status slimps_pull_rows(slimps_store* store, slimps_key key,
 
 typedef struct slimps_optimizer slimps_optimizer;
 
-/* Creates an optimizer with its usual numbers. `kind`: "sgd", "adam", "adamw", "none" or "test"
- * (weight += rescale_grad * gradient). */
+/* Creates an optimizer with its usual numbers. `kind`: "sgd", "adam", "adamw", "onebit_adam",
+ * "none" or "test" (weight += rescale_grad * gradient). */
 SLIMPS_API slimps_status slimps_optimizer_create(const char* kind, slimps_optimizer** optimizer);
 
 /* Sets a number, as in ("learning_rate", 0.1). docs/c-api.md lists names and meanings. */

@@ -16,6 +16,11 @@ LocalUpdaterOptions UpdaterOptionsOf(const wire::OptimizerSpec& spec) {
 absl::StatusOr<std::shared_ptr<const LocalRule>> MakeLocalRule(const wire::OptimizerSpec& spec,
                                                                Updater updater) {
   SLIMPS_RETURN_IF_ERROR(ValidateOptimizer(spec));
+  if (spec.kind() == wire::OptimizerSpec::ONEBIT_ADAM) {
+    return absl::InvalidArgumentError(
+        "optimizer onebit_adam: expected a dist_sync store; it compresses what workers exchange, "
+        "and a local store exchanges nothing; use adamw");
+  }
   SLIMPS_ASSIGN_OR_RETURN(LocalUpdater optimizer, LocalUpdater::Create(UpdaterOptionsOf(spec)));
   return std::make_shared<const LocalRule>(
       LocalRule{std::move(updater), spec, std::move(optimizer)});

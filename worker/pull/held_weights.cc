@@ -21,7 +21,7 @@ void HeldWeights::UseOwnMemory() {
 }
 
 absl::Status HeldWeights::Merge(size_t partition, const wire::PullReplyItem& answer,
-                                std::span<const std::byte> payload) {
+                                std::span<const std::byte> payload, SharedMomentum* momentum) {
   const PartitionPlan& plan = tensor_->partitions[partition];
   std::optional<uint64_t>& version = versions_[partition];
   if (answer.elements() != plan.elements) {
@@ -41,6 +41,14 @@ absl::Status HeldWeights::Merge(size_t partition, const wire::PullReplyItem& ans
         "expected weights, or a change from ",
         version.has_value() ? absl::StrCat("version ", *version) : "no version, none being held",
         "; got a change from version ", answer.base_version(), " to ", answer.version()));
+  }
+  if (answer.has_momentum()) {
+    if (momentum == nullptr) {
+      return absl::FailedPreconditionError("expected weights or their change, got a momentum");
+    }
+    SLIMPS_RETURN_IF_ERROR(momentum->Step(*tensor_, partition, answer, payload, values));
+    version = answer.version();
+    return absl::OkStatus();
   }
   // In the same blocks as the server adds it to what it holds, so that the bits agree.
   for (size_t first = 0; first < values.size(); first += kBlockElements) {

@@ -21,6 +21,7 @@
 #include "proto/base/buffer.h"
 #include "proto/slimps.pb.h"
 #include "worker/tensor/key_table.h"
+#include "worker/tensor/shared_momentum.h"
 
 namespace slimps {
 
@@ -46,8 +47,10 @@ class HeldWeights final {
   // REQUIRES: UseMemory or UseOwnMemory was called.
   // InvalidArgument, DataLoss: malformed.
   // FailedPrecondition: a change from a version that is not held.
+  // `momentum` repeats the steps of answers that carry a momentum; null: there are none.
   [[nodiscard]] absl::Status Merge(size_t partition, const wire::PullReplyItem& answer,
-                                   std::span<const std::byte> payload);
+                                   std::span<const std::byte> payload,
+                                   SharedMomentum* momentum = nullptr);
 
  private:
   const TensorPlan* const tensor_;

@@ -137,17 +137,26 @@ absl::Status PullMerger::Admit(Pulls& one) {
 }
 
 void PullMerger::AddRequests(const std::shared_ptr<PullUnderWay>& pull, ByServer* by_server) {
-  const TensorPlan& tensor = *pull->job.tensor;
-  for (size_t i = 0; i < tensor.partitions.size(); ++i) {
-    const absl::Duration left = std::max(
-        std::min(pull->deadline - options_.clock->Now(), options_.timeout), absl::Milliseconds(1));
-    auto reply = std::make_shared<Replies>(1, Reply{.pull = pull, .partition = i});
-    (*by_server)[tensor.partitions[i].server].push_back(
-        {.item = pull->Request(i, left),
-         .payload = {},
-         .key_name = tensor.key.typed_name(),
-         .done = [this, reply](Answer answer) { OnAnswer(*reply, std::move(answer)); }});
+  for (size_t i = 0; i < pull->job.tensor->partitions.size(); ++i) {
+    AddRequest({.pull = pull, .partition = i}, by_server);
   }
+}
+
+void PullMerger::AddRequest(Reply reply, ByServer* by_server) {
+  const PullUnderWay& pull = *reply.pull;
+  const TensorPlan& tensor = *pull.job.tensor;
+  const absl::Duration left = std::max(
+      std::min(pull.deadline - options_.clock->Now(), options_.timeout), absl::Milliseconds(1));
+  wire::PullItem item = pull.Request(reply.partition, left);
+  item.set_state_tensor(reply.state_tensor);
+  const uint32_t server = tensor.partitions[reply.partition].server;
+  auto waiting = std::make_shared<Replies>();
+  waiting->push_back(std::move(reply));
+  (*by_server)[server].push_back(
+      {.item = std::move(item),
+       .payload = {},
+       .key_name = tensor.key.typed_name(),
+       .done = [this, waiting](Answer answer) { OnAnswer(*waiting, std::move(answer)); }});
 }
 
 void PullMerger::Dispatch(ByServer by_server, Courier::Sender sender) {
@@ -194,13 +203,34 @@ void PullMerger::Take(Reply reply) {
     status = Merge(reply);
   }
   if (pull.status.ok()) pull.status = status;
+  if (status.ok()) RequestState(reply);
   if (--pull.pending == 0) Finish(reply.pull);
+}
+
+void PullMerger::RequestState(const Reply& reply) {
+  PullUnderWay& pull = *reply.pull;
+  if (options_.momentum == nullptr || reply.state_tensor != 0 ||
+      !options_.momentum->Lacks(*pull.job.tensor, reply.partition, reply.answer.pull)) {
+    return;
+  }
+  ByServer by_server;
+  for (const uint32_t number : SharedMomentum::kStateTensors) {
+    AddRequest({.pull = reply.pull, .partition = reply.partition, .state_tensor = number},
+               &by_server);
+    ++pull.pending;
+  }
+  Dispatch(std::move(by_server));
 }
 
 absl::Status PullMerger::Merge(const Reply& reply) {
   const Answer& answer = reply.answer;
   const SteadyTime start = options_.clock->Now();
-  SLIMPS_RETURN_IF_ERROR(reply.pull->Merge(reply.partition, answer));
+  if (reply.state_tensor != 0) {
+    SLIMPS_RETURN_IF_ERROR(options_.momentum->Put(*reply.pull->job.tensor, reply.partition,
+                                                  answer.pull, answer.payload.bytes()));
+  } else {
+    SLIMPS_RETURN_IF_ERROR(reply.pull->Merge(reply.partition, answer, options_.momentum));
+  }
   MutexLock lock(&mutex_);
   totals_.payload_bytes += answer.payload.size();
   totals_.changes += answer.pull.is_change();

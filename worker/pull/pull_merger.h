@@ -50,6 +50,7 @@
 #include "worker/pull/pull_turns.h"
 #include "worker/pull/pull_under_way.h"
 #include "worker/tensor/key_table.h"
+#include "worker/tensor/shared_momentum.h"
 
 namespace slimps {
 
@@ -69,6 +70,9 @@ struct PullMergerOptions {
   size_t max_bytes_waiting = size_t{64} << 20;
   // Returns true if a version's pull is to be measured. null: none is.
   std::function<bool(const TensorPlan&, uint64_t version)> measures;
+  // Takes part in pulls of keys whose pushes are momenta. null: there are none. It outlives the
+  // merger.
+  SharedMomentum* momentum = nullptr;
   // Receives each measured pull whose answer came in the form that change_codec names. Other
   // answers are no samples.
   std::function<void(const PullMeasurement&)> on_measured;
@@ -107,6 +111,7 @@ class PullMerger final {
   struct Reply {
     std::shared_ptr<PullUnderWay> pull;
     size_t partition = 0;
+    uint32_t state_tensor = 0;  // not 0: of the optimizer's state, which `momentum` lacks
     Answer answer = {};
     SteadyTime arrived = {};
     std::optional<absl::Status> merged = {};  // set if the thread that brought it has merged it
@@ -122,12 +127,15 @@ class PullMerger final {
   // kind is under way, moves it to the waiting ones and leaves `one` empty.
   absl::Status Admit(Pulls& one);
   void AddRequests(const std::shared_ptr<PullUnderWay>& pull, ByServer* by_server);
+  void AddRequest(Reply reply, ByServer* by_server);
   void Dispatch(ByServer by_server, Courier::Sender sender = Courier::Sender::kGoesOn);
   // Runs on the thread that brings the answer. `one` is the reply's list node, allocated with the
   // request.
   void OnAnswer(Replies& one, Answer answer);
   void Take(Reply reply);
   absl::Status Merge(const Reply& reply);
+  // Asks for the optimizer's state if the next push needs it.
+  void RequestState(const Reply& reply);
   void Finish(const std::shared_ptr<PullUnderWay>& pull);
   // Queues a measured pull if the version that was pulled is to be measured.
   void Measure(const PullUnderWay& pulled);

@@ -58,7 +58,7 @@ wire::PullItem PullUnderWay::Request(size_t partition, absl::Duration timeout) c
   return pull;
 }
 
-absl::Status PullUnderWay::Merge(size_t partition, const Answer& answer) {
+absl::Status PullUnderWay::Merge(size_t partition, const Answer& answer, SharedMomentum* momentum) {
   const TensorPlan& tensor = *job.tensor;
   const auto where = [&] {
     return absl::StrCat("pull of key ", tensor.key.typed_name(), " partition ", partition,
@@ -71,7 +71,7 @@ absl::Status PullUnderWay::Merge(size_t partition, const Answer& answer) {
   const TraceSpan span(
       TraceStage::kDecode,
       {tensor.key.typed_name(), static_cast<uint32_t>(partition), answer.pull.version()});
-  const absl::Status merged = held->Merge(partition, answer.pull, answer.payload.bytes());
+  const absl::Status merged = held->Merge(partition, answer.pull, answer.payload.bytes(), momentum);
   if (merged.ok()) return merged;
   return Prefixed(merged, where());
 }

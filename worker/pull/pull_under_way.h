@@ -50,10 +50,11 @@ struct PullUnderWay {
   // REQUIRES: asked_with is filled.
   wire::PullItem Request(size_t partition, absl::Duration timeout) const;
 
-  // Writes or adds an answer. The error names key, partition and server.
+  // Writes or adds an answer (HeldWeights::Merge). The error names key, partition and server.
   // FailedPrecondition: an old version.
   // Otherwise the errors of HeldWeights::Merge.
-  [[nodiscard]] absl::Status Merge(size_t partition, const Answer& answer);
+  [[nodiscard]] absl::Status Merge(size_t partition, const Answer& answer,
+                                   SharedMomentum* momentum = nullptr);
 
   PullJob job;
   SteadyTime deadline = SteadyTime::InfiniteFuture();

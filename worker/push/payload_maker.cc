@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/push/payload_maker.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -45,7 +46,7 @@ absl::StatusOr<MadePayload> PayloadMaker::MakeAny(const GradientPart& part, cons
   const std::span<float> values = ValuesOf(part);
   EncodeInput input{.gradient = values,
                     .residual = {},
-                    .grad_scale = options_.grad_scale,
+                    .grad_scale = part.scaled ? 1.0f : options_.grad_scale,
                     .gradient_bound = part.gradient_bound,
                     .context = {.key = part.tensor->key.id(),
                                 .partition = static_cast<uint32_t>(part.partition),
@@ -98,6 +99,12 @@ absl::StatusOr<MadePayload> PayloadMaker::MakeEncoded(const Codec& codec,
   SLIMPS_ASSIGN_OR_RETURN(made.stats, Encode(codec, input, bytes));
   made.payload = Payload(std::move(bit_buf), bytes.first(made.stats.payload_bytes));
   return made;
+}
+
+absl::StatusOr<std::shared_ptr<HostBuffer>> PayloadMaker::Zeros(size_t elements) {
+  SLIMPS_ASSIGN_OR_RETURN(std::shared_ptr<HostBuffer> zeros, bit_bufs_->Acquire(elements));
+  std::ranges::fill(zeros->floats(), 0.0f);
+  return zeros;
 }
 
 absl::Status PayloadMaker::AdvanceMomentum(const Codec& compressor, EncodeInput input,

@@ -49,6 +49,7 @@ struct GradientPart {
   uint64_t round = 0;
   std::shared_ptr<HostBuffer> grad_buf;                           // of this partition
   float gradient_bound = std::numeric_limits<float>::infinity();  // no |grad_buf[i]| is above it
+  bool scaled = false;  // grad_buf is in the units of pushes: gradient * grad_scale
 };
 
 struct MadePayload {
@@ -69,6 +70,9 @@ class PayloadMaker final {
   // and element.
   [[nodiscard]] absl::StatusOr<MadePayload> Make(const GradientPart& part, const Codec& codec,
                                                  const Codec& compressor);
+
+  // Returns memory for a gradient, of zeros. Throws std::bad_alloc.
+  [[nodiscard]] absl::StatusOr<std::shared_ptr<HostBuffer>> Zeros(size_t elements);
 
   // Returns what codecs keep of each partition.
   // REQUIRES: no payload is being made.

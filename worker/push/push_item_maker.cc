@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/push/push_item_maker.h"
 
+#include <limits>
+#include <optional>
+
 #include "proto/base/hash.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/trace/trace.h"
@@ -30,17 +33,48 @@ absl::StatusOr<PreparedPush> PushItemMaker::Make(const PushJob& job, size_t part
   push.set_format(wire::ABSENT);
   if (job.hyper.has_value()) *push.mutable_hyper() = *job.hyper;
   if (options_.change_codec) push.set_change_codec(options_.change_codec(*job.tensor, job.round));
-  if (grad_buf != nullptr) {
-    const GradientPart part{.tensor = job.tensor,
-                            .partition = partition,
-                            .round = job.round,
-                            .grad_buf = std::move(grad_buf),
-                            .gradient_bound = job.gradient_bound};
-    SLIMPS_RETURN_IF_ERROR(AddGradient(part, codec, compressor, &prepared, &push));
+  GradientPart part{.tensor = job.tensor,
+                    .partition = partition,
+                    .round = job.round,
+                    .grad_buf = std::move(grad_buf),
+                    .gradient_bound = job.gradient_bound};
+  SLIMPS_ASSIGN_OR_RETURN(const bool momentum, MakeMomentum(job, &part));
+  push.set_momentum(momentum);
+  if (part.grad_buf != nullptr) {
+    const bool whole = !momentum && !IsPrecision(codec.format()) &&
+                       options_.sends_whole_gradients != nullptr &&
+                       options_.sends_whole_gradients();
+    SLIMPS_RETURN_IF_ERROR(
+        AddGradient(part, whole ? *whole_ : codec, compressor, &prepared, &push));
   }
   if (job.ready != nullptr) AddReady((*job.ready)[partition], &prepared, &push);
   prepared.item.item = std::move(push);
   return prepared;
+}
+
+absl::StatusOr<bool> PushItemMaker::MakeMomentum(const PushJob& job, GradientPart* part) {
+  if (options_.momentum == nullptr || job.ready != nullptr ||
+      !options_.momentum->Covers(*job.tensor, part->partition)) {
+    return false;
+  }
+  if (part->grad_buf == nullptr) {
+    SLIMPS_ASSIGN_OR_RETURN(part->grad_buf,
+                            payloads_.Zeros(job.tensor->partitions[part->partition].elements));
+  }
+  std::optional<float> beta1;
+  if (job.hyper.has_value() && job.hyper->has_momentum()) {
+    beta1 = static_cast<float>(job.hyper->momentum());
+  }
+  SLIMPS_ASSIGN_OR_RETURN(const bool made,
+                          options_.momentum->Make({.tensor = job.tensor,
+                                                   .partition = part->partition,
+                                                   .round = job.round,
+                                                   .grad_scale = options_.payloads.grad_scale,
+                                                   .beta1 = beta1},
+                                                  part->grad_buf->floats()));
+  part->scaled = made;
+  part->gradient_bound = std::numeric_limits<float>::infinity();
+  return made;
 }
 
 absl::Status PushItemMaker::AddGradient(const GradientPart& part, const Codec& codec,

@@ -27,6 +27,7 @@
 #include "worker/push/payload_maker.h"
 #include "worker/push/push_job.h"
 #include "worker/tensor/key_table.h"
+#include "worker/tensor/shared_momentum.h"
 
 namespace slimps {
 
@@ -35,6 +36,12 @@ struct PushItemMakerOptions {
   bool checksums = true;  // hash payloads
   // Returns PushItem.change_codec. null: always "".
   std::function<std::string(const TensorPlan&, uint64_t round)> change_codec;
+  // Makes momenta of the gradients of partitions that it covers. null: there are none. It outlives
+  // the maker.
+  SharedMomentum* momentum = nullptr;
+  // Returns true if gradients must not be compressed: their optimizer freezes its variance later.
+  // null: never.
+  std::function<bool()> sends_whole_gradients;
   const Clock* clock = MachineClock();
 };
 
@@ -63,6 +70,9 @@ class PushItemMaker final {
   StateStore& states() { return payloads_.states(); }
 
  private:
+  // Makes the momentum that is pushed from the part's gradient, or from zero if the worker
+  // contributes none. Returns false if the partition's pushes are gradients.
+  absl::StatusOr<bool> MakeMomentum(const PushJob& job, GradientPart* part);
   absl::Status AddGradient(const GradientPart& part, const Codec& codec, const Codec& compressor,
                            PreparedPush* prepared, wire::PushItem* push);
   void AddReady(const ReadyPayload& ready, PreparedPush* prepared, wire::PushItem* push) const;
@@ -71,6 +81,7 @@ class PushItemMaker final {
                   wire::PushItem* push) const;
 
   const PushItemMakerOptions options_;
+  const std::unique_ptr<const Codec> whole_ = MakeCodec(CodecSpec{.name = "none"}).value();
   PayloadMaker payloads_;
 };
 

@@ -30,6 +30,8 @@ PushPipeline::PushPipeline(Courier* courier, CompressionPlan* plan, PushPipeline
       items_({.payloads = options_.payloads,
               .checksums = options_.checksums,
               .change_codec = options_.change_codec,
+              .momentum = options_.momentum,
+              .sends_whole_gradients = options_.sends_whole_gradients,
               .clock = options_.clock}),
       measurement_(
           [this](uint32_t server, std::vector<OutgoingItem> items, int64_t priority) {

@@ -45,6 +45,7 @@
 #include "worker/push/unacknowledged_pushes.h"
 #include "worker/tensor/key_table.h"
 #include "worker/tensor/push_counts.h"
+#include "worker/tensor/shared_momentum.h"
 
 namespace slimps {
 
@@ -73,6 +74,8 @@ struct PushPipelineOptions {
   // Returns how the version that a round makes is to be pulled (PushItem.change_codec). null: as it
   // is. Called on the push thread or in PrepareNow.
   std::function<std::string(const TensorPlan&, uint64_t round)> change_codec;
+  SharedMomentum* momentum = nullptr;  // PushItemMakerOptions has these two
+  std::function<bool()> sends_whole_gradients;
   // Called from any thread with the error of each push that fails.
   std::function<void(absl::Status)> on_error;
   const Clock* clock = MachineClock();

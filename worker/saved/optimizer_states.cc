@@ -125,6 +125,10 @@ absl::Status CheckKeys(const OptimizerStates& states,
 absl::Status CheckOptimizer(const OptimizerStates& states, wire::OptimizerSpec::Kind kind,
                             uint32_t tensors) {
   if (states.kind == kind && states.tensors == tensors) return absl::OkStatus();
+  // Its state says whether the variance is frozen.
+  if (states.kind == kind && kind == wire::OptimizerSpec::ONEBIT_ADAM && states.tensors >= 2) {
+    return absl::OkStatus();
+  }
   return absl::FailedPreconditionError(
       absl::StrCat("loading optimizer states: expected those of ", DescribeOptimizer(kind, tensors),
                    ", as the store has it, got ", DescribeOptimizer(states.kind, states.tensors)));

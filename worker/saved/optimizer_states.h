@@ -6,7 +6,7 @@
 //   byte  0      "SLPSOPTS"
 //         8      version, uint32, 1
 //         12     optimizer, uint32: wire::OptimizerSpec::Kind
-//         16     state tensors of a key, uint32, 0 to 2
+//         16     state tensors of a key, uint32, 0 to 3
 //         20     keys, uint32; then for each key, in the order of their names:
 //                  bytes of its typed name, uint32; the name; elements, uint64;
 //                  updates made so far, uint64; the state tensors one after another, fp32
@@ -29,8 +29,9 @@
 
 namespace slimps {
 
-// SGD's momentum, or Adam's first and second moment.
-inline constexpr uint32_t kMaxStateTensors = 2;
+// SGD's momentum, or Adam's first and second moment. ONEBIT_ADAM with a frozen variance has also
+// what its answers left out.
+inline constexpr uint32_t kMaxStateTensors = 3;
 
 struct KeyState {
   uint64_t elements = 0;

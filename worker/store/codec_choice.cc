@@ -86,6 +86,18 @@ absl::Status CodecChoice::CheckTogether(const Codec& codec,
 
 absl::Status CodecChoice::SetOptimizer(const wire::OptimizerSpec& spec) {
   SLIMPS_RETURN_IF_ERROR(CheckTogether(plan()->compressor(), spec));
+  const bool momenta = spec.kind() == wire::OptimizerSpec::ONEBIT_ADAM;
+  if (!momenta && momentum_.CoversAny()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "optimizer ", wire::OptimizerSpec::Kind_Name(spec.kind()),
+        ": expected ONEBIT_ADAM, whose variance is frozen; another one needs a new job"));
+  }
+  if (momenta && (plan()->IsProfiled(1) || options_.remeasure_every > 0)) {
+    return absl::InvalidArgumentError(
+        "optimizer onebit_adam: expected fixed thresholds for pushes and pulls, as 0, and "
+        "remeasure_every=0; the pushes of its warm-up are not compressed, so nothing can be "
+        "measured in them");
+  }
   MutexLock lock(&mutex_);
   optimizer_ = spec;
   return absl::OkStatus();
@@ -94,6 +106,11 @@ absl::Status CodecChoice::SetOptimizer(const wire::OptimizerSpec& spec) {
 std::optional<wire::OptimizerSpec> CodecChoice::optimizer() const {
   MutexLock lock(&mutex_);
   return optimizer_;
+}
+
+bool CodecChoice::compresses_momenta() const {
+  MutexLock lock(&mutex_);
+  return optimizer_.has_value() && optimizer_->kind() == wire::OptimizerSpec::ONEBIT_ADAM;
 }
 
 CompressionPlan* CodecChoice::plan() const {
@@ -108,6 +125,7 @@ std::string CodecChoice::ChangeCodecFor(const TensorPlan& tensor, uint64_t versi
 }
 
 bool CodecChoice::NeedsCopy(const TensorPlan& tensor, uint64_t version) const {
+  if (compresses_momenta()) return true;
   if (mode_ != wire::DIST_SYNC || !IsChange(options_.pull_compression)) return false;
   return IsChange(ChangeCodecFor(tensor, version)) || IsChange(ChangeCodecFor(tensor, version + 1));
 }

@@ -27,6 +27,7 @@
 #include "worker/push/push_pipeline.h"
 #include "worker/store/worker_node.h"
 #include "worker/tensor/key_table.h"
+#include "worker/tensor/shared_momentum.h"
 
 namespace slimps {
 
@@ -50,9 +51,14 @@ class CodecChoice final {
                                  PushPipeline* pushes);
 
   // Remembers the optimizer that this worker was told.
-  // InvalidArgument: it does not go with the codecs or the store's mode.
+  // InvalidArgument: it does not go with the codecs, the thresholds or the store's mode.
+  // FailedPrecondition: pushes are momenta for the optimizer before it.
   [[nodiscard]] absl::Status SetOptimizer(const wire::OptimizerSpec& spec);
   std::optional<wire::OptimizerSpec> optimizer() const;
+
+  // True if the optimizer is ONEBIT_ADAM: gradients are not compressed, momenta are.
+  bool compresses_momenta() const;
+  SharedMomentum* momentum() { return &momentum_; }
 
   // Returns the newest plan, which lives as long as this object. REQUIRES: Start was OK.
   CompressionPlan* plan() const;
@@ -60,8 +66,9 @@ class CodecChoice final {
   // Returns how the version that round `version` makes is pulled, as PushItem.change_codec says it.
   std::string ChangeCodecFor(const TensorPlan& tensor, uint64_t version) const;
 
-  // True if this version or the next travels as a change. A pull of this version then goes through
-  // the merger's copy, because a change is added to the version before it.
+  // True if this version or the next travels as a change, or may carry a momentum. A pull of this
+  // version then goes through the merger's copy, because a change is added to the version before
+  // it.
   bool NeedsCopy(const TensorPlan& tensor, uint64_t version) const;
 
   // Returns, for example, "1bit:scaling=l1, pulls fp16", or "powersgd from 4096 bytes": a fixed
@@ -86,6 +93,8 @@ class CodecChoice final {
   const KeyTable* const keys_;
   const WorkerNode* const node_;
   std::unique_ptr<const Codec> pull_codec_;  // made by Start, constant afterwards
+
+  SharedMomentum momentum_;
 
   mutable Mutex mutex_;
   absl::Status failed_ ABSL_GUARDED_BY(mutex_);

@@ -50,6 +50,9 @@ absl::Status DistStore::Start() {
   tensors_ = std::make_unique<TensorTraffic>(mode_, options_, &keys_, &node_, &codecs_);
   rows_ = std::make_unique<RowTraffic>(options_, &keys_, &node_, &codecs_, tensors_.get());
   states_ = std::make_unique<StateTransfer>(options_, &keys_, &node_, &codecs_, tensors_.get());
+  warm_up_ = std::make_unique<WarmUpEnd>(
+      &keys_, &node_, &codecs_, states_.get(),
+      [this](const wire::OptimizerSpec& spec) { return SetOptimizer(spec); });
   return node_.Serve(
       {.on_failed =
            [this](const absl::Status& why) {
@@ -137,10 +140,14 @@ absl::Status DistStore::ChangeCompression(std::string_view codec_spec, Compresse
 // ---- tensors and rows ---------------------------------------------------------------------------
 
 absl::Status DistStore::Push(const Key& key, std::span<const float> gradient, int priority) {
+  SLIMPS_RETURN_IF_ERROR(warm_up_->BeforePush(key));
   return tensors_->Push(key, gradient, priority);
 }
 
-absl::Status DistStore::PushNothing(const Key& key) { return tensors_->PushNothing(key); }
+absl::Status DistStore::PushNothing(const Key& key) {
+  SLIMPS_RETURN_IF_ERROR(warm_up_->BeforePush(key));
+  return tensors_->PushNothing(key);
+}
 
 absl::Status DistStore::Pull(const Key& key, std::span<float> out, int priority) {
   return tensors_->Pull(key, out, priority);
@@ -148,6 +155,7 @@ absl::Status DistStore::Pull(const Key& key, std::span<float> out, int priority)
 
 absl::Status DistStore::PushPull(const Key& key, std::span<const float> gradient,
                                  std::span<float> out, int priority) {
+  SLIMPS_RETURN_IF_ERROR(warm_up_->BeforePush(key));
   return tensors_->PushPull(key, gradient, out, priority);
 }
 

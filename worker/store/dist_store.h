@@ -36,6 +36,7 @@
 #include "worker/store/row_traffic.h"
 #include "worker/store/state_transfer.h"
 #include "worker/store/tensor_traffic.h"
+#include "worker/store/warm_up_end.h"
 #include "worker/store/worker_node.h"
 #include "worker/tensor/key_table.h"
 
@@ -110,6 +111,7 @@ class DistStore final : public KVStore {
   std::unique_ptr<TensorTraffic> tensors_;
   std::unique_ptr<RowTraffic> rows_;
   std::unique_ptr<StateTransfer> states_;
+  std::unique_ptr<WarmUpEnd> warm_up_;
 };
 
 }  // namespace slimps

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -17,6 +18,8 @@ namespace {
 
 constexpr char kSaving[] = "saving optimizer states";
 constexpr char kLoading[] = "loading optimizer states";
+constexpr uint32_t kAllTensors[] = {1, 2, 3};
+static_assert(std::size(kAllTensors) == kMaxStateTensors);
 
 // Adds one answer to its key's state. The first answer of all (`is_first`) tells which optimizer it
 // is; all others must agree.
@@ -68,12 +71,12 @@ wire::PullItem StateTransfer::StatePull(const TensorPlan& tensor, size_t partiti
   return pull;
 }
 
-absl::Status StateTransfer::Collect(const TensorPlan& tensor, OptimizerStates* states) {
+absl::StatusOr<std::vector<Answer>> StateTransfer::Ask(const TensorPlan& tensor,
+                                                       std::span<const uint32_t> numbers) {
   ItemGathering gathering(node_->courier(), {.priority = ItemGathering::kBeforeAll});
   for (size_t i = 0; i < tensor.partitions.size(); ++i) {
     const PartitionPlan& partition = tensor.partitions[i];
-    // Asks for every tensor that any optimizer has: which one it is, the answers tell.
-    for (uint32_t number = 1; number <= kMaxStateTensors; ++number) {
+    for (const uint32_t number : numbers) {
       gathering.Add(partition.server,
                     {.item = StatePull(tensor, i, number),
                      .payload = {},
@@ -82,7 +85,12 @@ absl::Status StateTransfer::Collect(const TensorPlan& tensor, OptimizerStates* s
                     partition.elements * sizeof(float));
     }
   }
-  SLIMPS_ASSIGN_OR_RETURN(const std::vector<Answer> answers, node_->AwaitAnswers(gathering));
+  return node_->AwaitAnswers(gathering);
+}
+
+absl::Status StateTransfer::Collect(const TensorPlan& tensor, OptimizerStates* states) {
+  // Asks for every tensor that any optimizer has: which one it is, the answers tell.
+  SLIMPS_ASSIGN_OR_RETURN(const std::vector<Answer> answers, Ask(tensor, kAllTensors));
   for (size_t i = 0; i < answers.size(); ++i) {
     const bool is_first = states->keys.empty();
     SLIMPS_RETURN_IF_ERROR(AddAnswer(tensor, i / kMaxStateTensors, 1 + i % kMaxStateTensors,
@@ -164,6 +172,17 @@ absl::Status StateTransfer::Send(const TensorPlan& tensor, const OptimizerStates
   return node_->AwaitAnswers(gathering).status();
 }
 
+absl::Status StateTransfer::TakeMomentum(const TensorPlan& tensor) {
+  constexpr size_t kTensors = std::size(SharedMomentum::kStateTensors);
+  SLIMPS_ASSIGN_OR_RETURN(const std::vector<Answer> answers,
+                          Ask(tensor, SharedMomentum::kStateTensors));
+  for (size_t i = 0; i < answers.size(); ++i) {
+    SLIMPS_RETURN_IF_ERROR(codecs_->momentum()->Put(tensor, i / kTensors, answers[i].pull,
+                                                    answers[i].payload.bytes()));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status StateTransfer::Load(std::string_view content) {
   const absl::StatusOr<OptimizerStates> states =
       OrOutOfMemory([&] { return ParseOptimizerStates(content); }, kLoading);
@@ -180,6 +199,11 @@ absl::Status StateTransfer::Load(std::string_view content) {
                            tensor->key.typed_name());
     }
     SLIMPS_RETURN_IF_ERROR(AgreeOn(sent, kLoading));
+    // A third tensor, which 1-bit Adam alone has, says that the variance is frozen.
+    if (states->tensors < kMaxStateTensors) continue;
+    const auto take = [&] { return TakeMomentum(*tensor); };
+    SLIMPS_RETURN_IF_ERROR(
+        AgreeOn(OrOutOfMemory(take, kLoading, tensor->key.typed_name()), kLoading));
   }
   return absl::OkStatus();
 }

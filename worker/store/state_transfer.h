@@ -12,11 +12,14 @@
 
 #include <atomic>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "worker/courier/courier.h"
 #include "worker/kvstore.h"
 #include "worker/saved/optimizer_states.h"
 #include "worker/store/codec_choice.h"
@@ -30,7 +33,7 @@ class StateTransfer final {
  public:
   // REQUIRES: the arguments outlive this object.
   StateTransfer(const KVStoreOptions& options, const KeyTable* keys, WorkerNode* node,
-                const CodecChoice* codecs, TensorTraffic* tensors)
+                CodecChoice* codecs, TensorTraffic* tensors)
       : options_(options), keys_(keys), node_(node), codecs_(codecs), tensors_(tensors) {}
 
   // KVStore::SaveOptimizerStates.
@@ -39,11 +42,18 @@ class StateTransfer final {
   // KVStore::LoadOptimizerStates.
   absl::Status Load(std::string_view content);
 
+  // Returns these tensors (from 1) of the optimizer's state of each partition, partition after
+  // partition. A tensor that there is not comes as ABSENT.
+  absl::StatusOr<std::vector<Answer>> Ask(const TensorPlan& tensor,
+                                          std::span<const uint32_t> numbers);
+
  private:
   // Returns the request for one partition's part of the optimizer's state.
   wire::PullItem StatePull(const TensorPlan& tensor, size_t partition, uint32_t number) const;
   absl::Status Collect(const TensorPlan& tensor, OptimizerStates* states);
   absl::Status CheckLoadable(const OptimizerStates& states);
+  // Takes over the momentum and the variance of a tensor whose variance is frozen.
+  absl::Status TakeMomentum(const TensorPlan& tensor);
   absl::Status Send(const TensorPlan& tensor, const OptimizerStates& states, uint64_t load);
   // A barrier that returns this worker's error or, if others failed and this worker did not,
   // Aborted.
@@ -52,7 +62,7 @@ class StateTransfer final {
   const KVStoreOptions& options_;
   const KeyTable* const keys_;
   WorkerNode* const node_;
-  const CodecChoice* const codecs_;
+  CodecChoice* const codecs_;
   TensorTraffic* const tensors_;
   std::atomic<uint64_t> loads_{0};  // the number of the newest load; publishes nothing but itself
 };

@@ -26,6 +26,7 @@ PullMergerOptions MakePullOptions(const KVStoreOptions& options, WorkerNode* nod
               [codecs](const TensorPlan& tensor, uint64_t version) {
                 return codecs->plan()->MeasuresPull(tensor, version);
               },
+          .momentum = codecs->momentum(),
           .on_measured =
               [codecs](const PullMeasurement& measured) {
                 codecs->plan()->RecordPull(*measured.tensor, measured.version,
@@ -48,6 +49,8 @@ PushPipelineOptions MakePushOptions(const KVStoreOptions& options, WorkerNode* n
   push.change_codec = [codecs](const TensorPlan& tensor, uint64_t round) {
     return codecs->ChangeCodecFor(tensor, round);
   };
+  push.momentum = codecs->momentum();
+  push.sends_whole_gradients = [codecs] { return codecs->compresses_momenta(); };
   push.await_measured_pulls = [pull, timeout = options.timeout] { pull->AwaitMeasured(timeout); };
   push.on_error = [node](absl::Status why) { node->Fail(why, WorkerNode::Cause::kOurs); };
   push.on_out_of_memory = node->on_out_of_memory();

@@ -52,7 +52,8 @@ absl::Status CheckChoices(const WorkerFlags& flags) {
   SLIMPS_RETURN_IF_ERROR(
       CheckChoice("dataset", flags.dataset, {"digits", "mnist", "cifar10", "text"}));
   SLIMPS_RETURN_IF_ERROR(
-      CheckChoice("optimizer", flags.optimizer, {"sgd", "momentum", "nesterov", "adam", "adamw"}));
+      CheckChoice("optimizer", flags.optimizer,
+                  {"sgd", "momentum", "nesterov", "adam", "adamw", "onebit_adam"}));
   SLIMPS_RETURN_IF_ERROR(
       CheckChoice("lr_schedule", flags.lr_schedule, {"constant", "cosine", "linear", "one_cycle"}));
   SLIMPS_RETURN_IF_ERROR(CheckChoice("backup_model", flags.backup_model, {"on", "off"}));
@@ -72,6 +73,8 @@ absl::Status CheckNumbers(const WorkerFlags& flags) {
   SLIMPS_RETURN_IF_ERROR(
       CheckCount("max_steps", flags.max_steps, 0, std::numeric_limits<int64_t>::max()));
   SLIMPS_RETURN_IF_ERROR(CheckCount("log_every", flags.log_every, 1, kMillion));
+  SLIMPS_RETURN_IF_ERROR(
+      CheckCount("freeze_after", flags.freeze_after, 0, std::numeric_limits<int64_t>::max()));
   SLIMPS_RETURN_IF_ERROR(CheckNumber("lr", flags.lr, 0, 1e6));
   SLIMPS_RETURN_IF_ERROR(CheckNumber("loc_lr", flags.loc_lr, 0, 1e6));
   SLIMPS_RETURN_IF_ERROR(CheckNumber("momentum", flags.momentum, 0, 1));
@@ -101,6 +104,9 @@ absl::Status CheckTogether(const WorkerFlags& flags, const KVStoreOptions& store
                   absl::StrCat("0 with --kvstore=", flags.kvstore,
                                "; dist_ssp alone bounds how far workers are apart"));
   }
+  if (flags.optimizer != "onebit_adam" && flags.freeze_after != 0) {
+    return Refuse("freeze_after", flags.freeze_after, "0 without --optimizer=onebit_adam");
+  }
   if (flags.optimizer == "nesterov" && flags.momentum == 0) {
     return Refuse("momentum", flags.momentum, "a number over 0 with --optimizer=nesterov");
   }
@@ -121,9 +127,12 @@ wire::OptimizerSpec ServerOptimizer(const WorkerFlags& flags, Combine combine) {
   wire::OptimizerSpec spec;
   const bool adam = flags.optimizer == "adam";
   const bool adamw = flags.optimizer == "adamw";
-  spec.set_kind(adam    ? wire::OptimizerSpec::ADAM
-                : adamw ? wire::OptimizerSpec::ADAMW
-                        : wire::OptimizerSpec::SGD);
+  const bool onebit_adam = flags.optimizer == "onebit_adam";
+  spec.set_kind(adam          ? wire::OptimizerSpec::ADAM
+                : adamw       ? wire::OptimizerSpec::ADAMW
+                : onebit_adam ? wire::OptimizerSpec::ONEBIT_ADAM
+                              : wire::OptimizerSpec::SGD);
+  if (onebit_adam) spec.set_freeze_after(static_cast<uint64_t>(flags.freeze_after));
   spec.set_learning_rate(flags.lr);
   // Train fills in the number of rounds.
   if (flags.lr_schedule == "cosine" || flags.lr_schedule == "one_cycle") {

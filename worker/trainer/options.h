@@ -27,7 +27,8 @@ struct WorkerFlags {
   // For --optimizer=momentum or nesterov, and --local_optimizer=momentum.
   double momentum = 0.9;
   double weight_decay = 0;
-  double clip_norm = 0;  // 0: none
+  int64_t freeze_after = 0;  // for --optimizer=onebit_adam; 0: until the variance is stable
+  double clip_norm = 0;      // 0: none
   std::string save_threshold_table;
   std::string backup_model = "off";
   std::string local_optimizer = "server";

@@ -28,7 +28,7 @@ class Schedule:
 
 @dataclasses.dataclass
 class OptimizerSpec:
-    """An optimizer and its numbers. `kind` is NONE, SGD, ADAM, ADAMW or TEST."""
+    """An optimizer and its numbers. `kind` is NONE, SGD, ADAM, ADAMW, ONEBIT_ADAM or TEST."""
 
     kind: str = "NONE"
     learning_rate: float = 0.0
@@ -41,6 +41,7 @@ class OptimizerSpec:
     rescale_grad: float = 1.0
     clip_gradient: float = 0.0
     average: bool = False
+    freeze_after: int = 0
     schedule: Schedule = dataclasses.field(default_factory=Schedule)
 
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Mapping, Sequence
+from typing import Any, Dict, Mapping, Sequence, Union
 
 from slimps import optimizer as _optimizer
 from slimps.errors import InvalidArgumentError
@@ -46,10 +46,13 @@ def is_torchs(optimizer: Any) -> bool:
     return type(optimizer).__module__.startswith("torch.optim.")
 
 
-def convert(optimizer: Any, by_group: Sequence[str] = ()) -> _optimizer.Optimizer:
+def convert(
+    optimizer: Any, by_group: Sequence[str] = (), freeze_after: Union[int, str, None] = None
+) -> _optimizer.Optimizer:
     """Returns the slimps optimizer with the same options.
 
-    Groups may differ in the options `by_group`, for which group 0 counts.
+    Groups may differ in the options `by_group`, for which group 0 counts. With `freeze_after`,
+    torch's AdamW, or Adam without weight decay, becomes OneBitAdam.
     InvalidArgumentError: another kind of optimizer, groups that differ in other options, or an
         option that the servers do not have.
     """
@@ -69,9 +72,28 @@ def convert(optimizer: Any, by_group: Sequence[str] = ()) -> _optimizer.Optimize
             )
     common = {"learning_rate": float(options["lr"]), "wd": options["weight_decay"]}
     if kind == "SGD":
+        if freeze_after is not None:
+            raise InvalidArgumentError(
+                "freeze_after: expected torch.optim.Adam or AdamW, got torch.optim.SGD"
+            )
         return _optimizer.SGD(momentum=options["momentum"], nesterov=options["nesterov"], **common)
     beta1, beta2 = options["betas"]
     # torch 2's Adam(decoupled_weight_decay=True) is AdamW.
     decoupled = kind == "AdamW" or optimizer.param_groups[0].get("decoupled_weight_decay", False)
+    if freeze_after is not None:
+        if not decoupled and any(group["weight_decay"] for group in optimizer.param_groups):
+            raise InvalidArgumentError(
+                "freeze_after with torch.optim.Adam: expected weight_decay 0 or torch.optim.AdamW, "
+                "since 1-bit Adam's weight decay is decoupled"
+            )
+        if freeze_after != "auto" and not (isinstance(freeze_after, int) and freeze_after >= 1):
+            raise InvalidArgumentError(
+                'freeze_after: expected a number of steps from 1, "auto" or None, got %r'
+                % (freeze_after,)
+            )
+        rounds: Any = None if freeze_after == "auto" else freeze_after
+        return _optimizer.OneBitAdam(
+            beta1=beta1, beta2=beta2, epsilon=options["eps"], freeze_after=rounds, **common
+        )
     made = _optimizer.AdamW if decoupled else _optimizer.Adam
     return made(beta1=beta1, beta2=beta2, epsilon=options["eps"], **common)

@@ -45,6 +45,10 @@ class DistributedOptimizer(torch.optim.Optimizer):
                       gradients accumulate over this many backward passes, and the last one sends
                       them
     clip_gradient     limit of each element of the mean; the servers apply it
+    freeze_after      steps of a warm-up after which Adam or AdamW goes on as 1-bit Adam (Tang et
+                      al. 2021): its variance is frozen, and `compression` and `pull_compression`
+                      compress momenta (slimps.optimizer.OneBitAdam says what it needs). "auto":
+                      until the variance is stable. None: off
     grad_scale        codecs see gradient * grad_scale (2bit's threshold is meant for sums over a
                       batch); the servers undo it
     non_finite        "stop": step() raises InvalidArgumentError for NaN or infinity. "skip": a
@@ -102,6 +106,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         push_in_backward: bool = True,
         backward_passes_per_step: int = 1,
         clip_gradient: Optional[float] = None,
+        freeze_after: Union[int, str, None] = None,
         grad_scale: Optional[float] = None,
         non_finite: str = "stop",
         timeout_s: Optional[float] = None,
@@ -123,7 +128,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         found = groups.find(optimizer, named_parameters)
         self._names, self._parameters, self._left_out = found.names, found.tensors, found.left_out
         self._masters = params.Masters(self._names, self._parameters)
-        spec = conversion.convert(optimizer, groups.BY_GROUP).spec()
+        spec = conversion.convert(optimizer, groups.BY_GROUP, freeze_after).spec()
         spec.average = True
         spec.clip_gradient = clip_gradient or 0.0
         self._owns_store = store is None

@@ -7,6 +7,7 @@ import slimps
 import slimps.torch
 import torch
 import torch_one_worker
+from slimps.pytorch import conversion
 from torch_one_worker import model_and_sgd, refused, wrap
 
 one_store = torch_one_worker.one_store  # where pytest looks for fixtures
@@ -29,6 +30,16 @@ def test_optimizers_that_servers_do_not_have(store):
         wrap(store, model, sgd, non_finite="mean")
     with refused("clip_gradient: expected above 0, or None, got 0"):
         wrap(store, model, sgd, clip_gradient=0)
+    with refused("freeze_after: expected torch.optim.Adam or AdamW, got torch.optim.SGD"):
+        wrap(store, model, sgd, freeze_after=3)
+    decayed = torch.optim.Adam(model.parameters(), weight_decay=0.1)
+    with refused("freeze_after with torch.optim.Adam: expected weight_decay 0"):
+        wrap(store, model, decayed, freeze_after=3)
+    for wrong in (0, "soon"):
+        with refused('freeze_after: expected a number of steps from 1, "auto" or None, got'):
+            wrap(store, model, torch.optim.Adam(model.parameters()), freeze_after=wrong)
+    until_stable = conversion.convert(torch.optim.Adam(model.parameters()), freeze_after="auto")
+    assert until_stable.spec().kind == "ONEBIT_ADAM" and until_stable.spec().freeze_after == 0
     with refused("local_lr: is the backup model's; expected backup_model=True"):
         wrap(store, model, sgd, local_lr=0.1)
     with refused("local_lr: expected above 0, or None, got 0"):

@@ -28,31 +28,40 @@ def train_on(model, settings, given, saved=None):
     return optimizer, {"optimizer": optimizer.state_dict(), "schedule": schedule.state_dict()}
 
 
-SAVED = {"compression": "1bit", "threshold": 0, "backup_model": False}
+SAVED = {
+    "adam": {"compression": "1bit", "threshold": 0, "backup_model": False},
+    "onebit_adam": {  # saved when its variance is frozen
+        "compression": "1bit",
+        "threshold": 0,
+        "pull_compression": "1bit",
+        "pull_threshold": 0,
+        "freeze_after": 2,
+    },
+}
 
 
-def run_through(path):
+def run_through(path, kind):
     model = network()
-    optimizer, saved = train_on(model, SAVED, batches(6))
+    optimizer, saved = train_on(model, SAVED[kind], batches(6))
     optimizer.close()
     torch.save({"model": model.state_dict(), **saved}, "%s.whole.%d" % (path, optimizer.store.rank))
 
 
-def save_half_way(path):
+def save_half_way(path, kind):
     """Saves after the learning rate has fallen once. It falls twice more."""
     model = network()
-    optimizer, saved = train_on(model, SAVED, list(batches(6))[:3])
+    optimizer, saved = train_on(model, SAVED[kind], list(batches(6))[:3])
     optimizer.close()
     assert optimizer.param_groups[0]["lr"] == 0.0025
     torch.save({"model": model.state_dict(), **saved}, "%s.half.%d" % (path, optimizer.store.rank))
 
 
-def resume(path):
+def resume(path, kind):
     rank = slimps.init().rank
     saved = torch.load("%s.half.%d" % (path, rank))
     model = network(seed=9)
     model.load_state_dict(saved["model"])
-    optimizer, _ = train_on(model, SAVED, list(batches(6))[3:], saved)
+    optimizer, _ = train_on(model, SAVED[kind], list(batches(6))[3:], saved)
     wrong = dict(saved["optimizer"], rank=1 - rank)
     try:
         optimizer.load_state_dict(wrong)

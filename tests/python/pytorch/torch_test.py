@@ -45,6 +45,7 @@ if hasattr(torch, "compile"):  # since torch 2
         jobs.run("torch_scenarios", "compiled_models_keep_their_names")
 
 
-def test_a_run_that_was_saved_goes_on_bit_for_bit(tmp_path):
+@pytest.mark.parametrize("kind", ["adam", "onebit_adam"])
+def test_a_run_that_was_saved_goes_on_bit_for_bit(tmp_path, kind):
     for scenario in ("run_through", "save_half_way", "resume"):
-        jobs.run("torch_saved_scenarios", scenario, str(tmp_path / "run"))
+        jobs.run("torch_saved_scenarios", scenario, str(tmp_path / "run"), kind)

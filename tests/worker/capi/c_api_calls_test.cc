@@ -270,7 +270,7 @@ TEST_F(CApi, OptimizersThatMakeNoSenseAreRefused) {
   const Optimizer sgd = MakeOptimizer("sgd");
   slimps_optimizer* none = nullptr;
   EXPECT_C_REFUSES(slimps_optimizer_create("lamb", &none),
-                   "expected sgd, adam, adamw, test or none");
+                   "expected sgd, adam, adamw, onebit_adam, test or none");
   EXPECT_C_REFUSES(slimps_optimizer_create(nullptr, &none), "kind: expected text");
   EXPECT_C_REFUSES(slimps_optimizer_create("sgd", nullptr), "optimizer: expected a pointer");
   EXPECT_EQ(none, nullptr);

@@ -86,7 +86,7 @@ TEST(OptimizerStates, FieldsThatAreNoneAreRefusedThoughTheChecksumHolds) {
   EXPECT_THAT(refusal(12, 99, absl::StatusCode::kInvalidArgument), HasSubstr("got kind 99"));
   EXPECT_THAT(refusal(12, ~0u, absl::StatusCode::kInvalidArgument),
               HasSubstr("got kind 4294967295"));
-  EXPECT_THAT(refusal(16, 3, absl::StatusCode::kInvalidArgument), HasSubstr("with 3"));
+  EXPECT_THAT(refusal(16, 4, absl::StatusCode::kInvalidArgument), HasSubstr("with 4"));
   EXPECT_THAT(refusal(20, 4, absl::StatusCode::kDataLoss), HasSubstr("a key's name"));
   EXPECT_THAT(refusal(20, 2, absl::StatusCode::kInvalidArgument), HasSubstr("are left after"));
   EXPECT_THAT(refusal(24, 1000, absl::StatusCode::kDataLoss),

@@ -229,6 +229,29 @@ TEST(WorkerFlags, NesterovWithoutMomentumIsRefused) {
   EXPECT_TRUE(CheckWorkerFlags(flags).ok()) << "plain sgd";
 }
 
+TEST(WorkerFlags, OnebitAdamTakesTheLengthOfItsWarmUpAndNoBackupModel) {
+  WorkerFlags flags = Good();
+  flags.optimizer = "onebit_adam";
+  flags.freeze_after = 110;
+  const auto options = CheckWorkerFlags(flags);
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->train.optimizer.kind(), wire::OptimizerSpec::ONEBIT_ADAM);
+  EXPECT_EQ(options->train.optimizer.freeze_after(), 110u);
+  EXPECT_EQ(options->train.optimizer.beta2(), 0.999);
+  flags.freeze_after = 0;
+  EXPECT_TRUE(CheckWorkerFlags(flags).ok()) << "until the variance is stable";
+  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->freeze_after = 3; }),
+              HasSubstr("--freeze_after=3: expected 0 without --optimizer=onebit_adam"));
+  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->freeze_after = -1; }),
+              HasSubstr("--freeze_after=-1"));
+  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) {
+                f->optimizer = "onebit_adam";
+                f->freeze_after = 3;
+                f->backup_model = "on";
+              }),
+              HasSubstr("the backup model"));
+}
+
 TEST(WorkerFlags, SchedulesOfTheLearningRate) {
   WorkerFlags flags = Good();
   const auto kind = [&] { return CheckWorkerFlags(flags)->train.optimizer.schedule().kind(); };

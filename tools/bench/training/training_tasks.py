@@ -60,6 +60,9 @@ WAYS = {
     "fp32": "--compression none",
     "slimgc_1bit": "--compression 1bit --threshold 4096 --backup_model on",
     "slimgc_2bit": "--compression 2bit --threshold 4096 --backup_model on",
+    # The warm-up is 15 % of the steps of lstm and char_transformer. Adam trains both.
+    "onebit_adam": "--optimizer onebit_adam --freeze_after 110 --compression 1bit --threshold 0"
+    " --pull_compression 1bit --pull_threshold 0",
 }
 
 
