@@ -30,6 +30,7 @@ size_t MaxCount(const pb::FieldDescriptor& field, const Limits& limits) {
 size_t MaxBytes(const pb::FieldDescriptor& field, const Limits& limits) {
   if (field.full_name() == "slimps.wire.KeyInfo.name") return limits.max_key_name_bytes;
   if (field.full_name() == "slimps.wire.PullItem.rows") return limits.max_row_bytes;
+  if (field.full_name() == "slimps.wire.CodecMap.policy_state") return limits.max_state_bytes;
   return limits.max_text_bytes;
 }
 

@@ -64,6 +64,11 @@ absl::Status ThresholdDecision::CheckCodecs(uint32_t worker,
         absl::StrCat("threshold report: worker ", worker, " measured ", what, " codec \"", got,
                      "\", expected as worker ", other->first, ": \"", expected, "\""));
   };
+  if (report.has_policy() != other->second.policy.has_value()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "threshold report: worker ", report.has_policy() ? worker : other->first,
+        " has a policy, and worker ", report.has_policy() ? other->first : worker, " has none"));
+  }
   SLIMPS_RETURN_IF_ERROR(check("push", report.codec(), other->second.push.codec()));
   return check("pull", report.pull_codec(), other->second.pull.codec());
 }
@@ -89,19 +94,21 @@ absl::Status ThresholdDecision::Add(uint32_t worker, const wire::ThresholdReport
   SLIMPS_RETURN_IF_ERROR(CheckCodecs(worker, report));
   SLIMPS_ASSIGN_OR_RETURN(ThresholdTable push, TableOf(report, wire::PUSH, report.codec()));
   SLIMPS_ASSIGN_OR_RETURN(ThresholdTable pull, TableOf(report, wire::PULL, report.pull_codec()));
+  if (report.has_policy()) SLIMPS_RETURN_IF_ERROR(policy_.Check(worker, report.policy()));
   Report& kept = reports_[worker];
-  kept = {std::move(push), std::move(pull), report.ready_round(), generation, {}};
+  kept = {std::move(push), std::move(pull), report.ready_round(), generation, {}, std::nullopt};
+  if (report.has_policy()) kept.policy = report.policy();
   for (const wire::ThresholdInForce& one : report.in_force()) {
     kept.in_force[one.direction()] =
         one.has_threshold() ? std::optional(one.threshold_bytes()) : std::nullopt;
   }
-  DecideIfComplete();
-  return absl::OkStatus();
+  return DecideIfComplete();
 }
 
 void ThresholdDecision::Leave(uint32_t worker) {
   left_.insert(worker);
-  DecideIfComplete();
+  // Without a decision the others go on, after a while, by the one in force.
+  (void)DecideIfComplete();
 }
 
 std::optional<uint64_t> ThresholdDecision::CompleteGeneration() const {
@@ -119,15 +126,14 @@ std::optional<uint64_t> ThresholdDecision::CompleteGeneration() const {
   return complete;
 }
 
-void ThresholdDecision::DecideIfComplete() {
+absl::Status ThresholdDecision::DecideIfComplete() {
   const std::optional<uint64_t> generation = CompleteGeneration();
-  if (!generation.has_value()) return;
-  std::vector<ThresholdTable> push, pull;
+  if (!generation.has_value()) return absl::OkStatus();
+  std::map<uint32_t, wire::PolicyReport> policies;
   uint64_t ready_round = 0;
   for (const auto& [worker, report] : reports_) {
     if (report.generation < *generation) continue;  // an old report of a worker that left
-    push.push_back(report.push);
-    pull.push_back(report.pull);
+    if (report.policy.has_value()) policies[worker] = *report.policy;
     ready_round = std::max(ready_round, report.ready_round);
   }
   wire::CodecMap map;
@@ -136,19 +142,34 @@ void ThresholdDecision::DecideIfComplete() {
   if (decision_.has_value()) {
     map.set_from_round(std::max(map.from_round(), decision_->from_round()));
   }
-  const ThresholdTable average = ThresholdTable::Average(push);
-  const ThresholdTable pull_average = ThresholdTable::Average(pull);
-  map.set_codec_below("none");
-  map.set_codec(average.codec());
-  map.set_pull_codec(pull_average.codec());
-  const auto threshold = Decide(average, wire::PUSH, *generation, &push_, &map);
-  map.set_has_threshold(threshold.has_value());
-  map.set_threshold_bytes(threshold.value_or(0));
-  const auto pull_threshold = Decide(pull_average, wire::PULL, *generation, &pull_, &map);
-  map.set_has_pull_threshold(pull_threshold.has_value());
-  map.set_pull_threshold_bytes(pull_threshold.value_or(0));
+  if (policies.empty()) {
+    DecideThresholds(*generation, &map);
+  } else {
+    SLIMPS_RETURN_IF_ERROR(policy_.Decide(policies, map.from_round(), &map));
+  }
   decision_ = std::move(map);
   decided_generation_ = generation;
+  return absl::OkStatus();
+}
+
+void ThresholdDecision::DecideThresholds(uint64_t generation, wire::CodecMap* map) {
+  std::vector<ThresholdTable> push, pull;
+  for (const auto& [worker, report] : reports_) {
+    if (report.generation < generation) continue;
+    push.push_back(report.push);
+    pull.push_back(report.pull);
+  }
+  const ThresholdTable average = ThresholdTable::Average(push);
+  const ThresholdTable pull_average = ThresholdTable::Average(pull);
+  map->set_codec_below("none");
+  map->set_codec(average.codec());
+  map->set_pull_codec(pull_average.codec());
+  const auto threshold = Decide(average, wire::PUSH, generation, &push_, map);
+  map->set_has_threshold(threshold.has_value());
+  map->set_threshold_bytes(threshold.value_or(0));
+  const auto pull_threshold = Decide(pull_average, wire::PULL, generation, &pull_, map);
+  map->set_has_pull_threshold(pull_threshold.has_value());
+  map->set_pull_threshold_bytes(pull_threshold.value_or(0));
 }
 
 std::optional<uint64_t> ThresholdDecision::Decide(const ThresholdTable& average,

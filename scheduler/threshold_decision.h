@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Turns the workers' threshold reports into the decision that holds for all of them, for pushes and
-// for pulls. Owned by SchedulerState. Pure.
+// for pulls. Where the job has a policy that adapts, its controller decides (PolicyControl). Owned
+// by SchedulerState. Pure.
 // Source: SlimGC section 3.3: averages over the workers, then BestCT
 // (compress/policy/threshold_table.h).
 //
@@ -25,6 +26,7 @@
 #include "compress/policy/threshold_choice.h"
 #include "compress/policy/threshold_table.h"
 #include "proto/slimps.pb.h"
+#include "scheduler/policy_control.h"
 
 namespace slimps {
 
@@ -35,8 +37,9 @@ class ThresholdDecision final {
 
   // Takes the report of `worker`. Ignores a report that is not newer than the worker's newest or
   // than the last decision. Generation kLastGeneration (measured_rounds.h) does what Leave does.
-  // InvalidArgument: rows that no table can have, or another codec than the others measured (names
-  // both workers).
+  // InvalidArgument: rows that no table can have, or another codec or policy than the others have
+  // (names both workers).
+  // Otherwise the errors of PolicyControl::Decide.
   [[nodiscard]] absl::Status Add(uint32_t worker, const wire::ThresholdReport& report);
 
   // Notes that `worker` will report nothing more. Decisions do not wait for it.
@@ -55,12 +58,15 @@ class ThresholdDecision final {
     uint64_t generation = 0;
     // The thresholds that the worker says are in force, by direction. Empty if it says nothing.
     std::map<wire::Direction, std::optional<uint64_t>> in_force;
+    std::optional<wire::PolicyReport> policy;
   };
 
   absl::Status CheckCodecs(uint32_t worker, const wire::ThresholdReport& report) const;
   // Returns the generation that can be decided, or nullopt if none can.
   std::optional<uint64_t> CompleteGeneration() const;
-  void DecideIfComplete();
+  absl::Status DecideIfComplete();
+  // Decides `generation` by the workers' tables.
+  void DecideThresholds(uint64_t generation, wire::CodecMap* map);
   // What was decided last, for this codec. "": nothing.
   struct Followed {
     std::string codec;
@@ -79,6 +85,7 @@ class ThresholdDecision final {
   std::optional<uint64_t> decided_generation_;
   std::optional<wire::CodecMap> decision_;
   Followed push_, pull_;
+  PolicyControl policy_;
 };
 
 }  // namespace slimps

@@ -72,6 +72,11 @@ absl::Status CheckMomenta(const Combination& combination) {
     return Refuse(absl::StrCat(kWhat, "codec ", combination.codec->spec().name),
                   "expected a codec of one exchange, as 1bit; its phases carry gradients");
   }
+  if (combination.policy != "threshold") {
+    return Refuse(absl::StrCat(kWhat, "policy ", std::string(combination.policy)),
+                  "expected threshold; policies that adapt measure gradients, and momenta are "
+                  "pushed");
+  }
   return absl::OkStatus();
 }
 
@@ -99,6 +104,22 @@ absl::Status CheckPullCodec(const Combination& combination) {
   if (codec.combine() == Combine::kMajority) {
     return Refuse(name,
                   "expected a codec that keeps magnitudes; a vote says which way, not how far");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckPolicy(const Combination& combination) {
+  const std::string name = absl::StrCat("policy ", std::string(combination.policy));
+  if (!HasRounds(combination.mode)) {
+    return Refuse(absl::StrCat(name, " with ", StoreModeName(combination.mode)),
+                  "expected dist_sync; a decision holds from a round on, the same for all workers, "
+                  "and here they have no rounds in common");
+  }
+  if (combination.codec != nullptr && combination.codec->spec().name != "none") {
+    return Refuse(
+        absl::StrCat(name, " with compression ", combination.codec->spec().ToString()),
+        "expected compression none; the policy chooses each tensor's codec, and takes its "
+        "own from its options (docs/policies.md)");
   }
   return absl::OkStatus();
 }
@@ -144,6 +165,10 @@ absl::Status CheckCombination(const Combination& combination) {
                   absl::StrCat("expected an optimizer; the store keeps the sum of a round's "
                                "gradients, and ",
                                mode, " has no rounds in common"));
+  }
+  if (combination.policy != "threshold") {
+    const absl::Status policy = CheckPolicy(combination);
+    if (!policy.ok()) return policy;
   }
   if (combination.optimizer.has_value() &&
       combination.optimizer->kind() == wire::OptimizerSpec::ONEBIT_ADAM) {

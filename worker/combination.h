@@ -21,8 +21,9 @@
 namespace slimps {
 
 struct Combination {
-  const Codec* codec = nullptr;       // nullptr: no compression
-  const Codec* pull_codec = nullptr;  // what pulls carry; nullptr: weights in full precision
+  const Codec* codec = nullptr;           // nullptr: no compression
+  const Codec* pull_codec = nullptr;      // what pulls carry; nullptr: weights in full precision
+  std::string_view policy = "threshold";  // what decides the pushes' codecs
   wire::StoreMode mode = wire::DIST_SYNC;
   // nullopt: not set yet, or not by this worker. Kind NONE: the store keeps sums. Any other kind:
   // the servers step.

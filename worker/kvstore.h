@@ -65,8 +65,14 @@ struct KVStoreOptions {
   // threshold follows the link (compress/policy/measured_rounds.h). 0: never; otherwise at least 8.
   // Needs dist_sync.
   uint64_t remeasure_every = 0;
+  // What decides which codec a push uses: "threshold" (the fields above), or a policy that adapts,
+  // as "lgreco:codec=topk" (compress/policy/controllers). Such a policy chooses codecs itself, so
+  // `compression` stays "none" and there is no threshold. Needs dist_sync.
+  std::string policy = "threshold";
   // What pulls carry. "none": the weights; "fp16" or "bf16": the weights in half precision; another
-  // codec: the change of the weights. Needs dist_sync. The threshold is decided as for pushes.
+  // codec: the change of the weights; "policy": the change, in the codec that the policy has chosen
+  // for the tensor's pushes. Needs dist_sync. The threshold is decided as for pushes; under a
+  // policy that adapts it is fixed.
   std::string pull_compression = "none";
   std::optional<uint64_t> fixed_pull_threshold_bytes;  // nullopt: automatic
   // The pipeline's mechanisms. Each can be switched off for comparison.
@@ -122,6 +128,15 @@ using Updater =
 
 // Which keys' gradients are compressed: those from the options' threshold on, or all.
 enum class CompressedKeys { kByThreshold, kAll };
+
+// What a policy that adapts has chosen for one key's pushes.
+struct KeyCodec {
+  Key key;
+  // A codec spec; where each worker chooses among several for each round, these with " > " between
+  // them, the most compressed first.
+  std::string codec;
+  std::string reason;  // in words
+};
 
 class KVStore {
  public:
@@ -283,7 +298,8 @@ class KVStore {
   }
 
   // Returns what gradient compression keeps on this worker between pushes (residuals, momentum of
-  // its codecs), of all keys, as a file's content, versioned and checksummed. A job resumes from
+  // its codecs), of all keys, as a file's content, versioned and checksummed; with a policy that
+  // adapts, also what it has decided and measured so far. A job resumes from
   // this, the weights and the optimizer states. Waits until all pushes so far are acknowledged.
   // Each worker saves and loads its own.
   [[nodiscard]] virtual absl::StatusOr<std::string> SaveResiduals() {
@@ -320,6 +336,19 @@ class KVStore {
   // Same, and chooses the keys whose gradients are compressed.
   [[nodiscard]] virtual absl::Status ChangeCompression(std::string_view codec_spec,
                                                        CompressedKeys keys) = 0;
+
+  // Sets what decides which codec a push uses (KVStoreOptions::policy). Every worker calls it
+  // alike, before the first push. Keys that are initialised after the first push are sent raw.
+  // InvalidArgument: unknown policy or option, or one that does not go with the store's other
+  // options (combination.h) or with the tensors.
+  // FailedPrecondition: a push was made.
+  // Unimplemented: a policy that adapts in a local store.
+  [[nodiscard]] virtual absl::Status SetPolicy(std::string_view policy) {
+    if (policy == KVStoreOptions().policy) return absl::OkStatus();
+    return absl::UnimplementedError("policy " + std::string(policy) + ": expected threshold in a " +
+                                    type() +
+                                    " store; nothing travels there that a policy could adapt");
+  }
 
   // Waits until every worker has called it.
   [[nodiscard]] virtual absl::Status Barrier() = 0;
@@ -375,6 +404,14 @@ class KVStore {
   // Returns the decision in force and the averaged table behind it. nullopt: nothing is decided
   // yet, or this store compresses nothing that travels.
   virtual std::optional<wire::CodecMap> codec_map() const { return std::nullopt; }
+
+  // Returns what a policy that adapts has decided so far, in order: the newest decisions, up to
+  // CompressionPlan::kKeptDecisions, of those that changed something. Empty for other stores.
+  virtual std::vector<wire::CodecMap> policy_decisions() const { return {}; }
+
+  // Returns what the decision in force has chosen, for the keys in the order of their names. Empty
+  // without a policy that adapts.
+  virtual std::vector<KeyCodec> key_codecs() const { return {}; }
 };
 
 }  // namespace slimps

@@ -188,6 +188,7 @@ constexpr Option kOptions[] = {
     {"compression", SetText<&KVStoreOptions::compression>, GetText<&KVStoreOptions::compression>},
     {"threshold", SetThreshold<&KVStoreOptions::fixed_threshold_bytes>,
      GetThreshold<&KVStoreOptions::fixed_threshold_bytes>},
+    {"policy", SetText<&KVStoreOptions::policy>, GetText<&KVStoreOptions::policy>},
     {"pull_compression", SetText<&KVStoreOptions::pull_compression>,
      GetText<&KVStoreOptions::pull_compression>},
     {"pull_threshold", SetThreshold<&KVStoreOptions::fixed_pull_threshold_bytes>,

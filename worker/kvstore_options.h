@@ -12,7 +12,8 @@
 //   compression         codec spec, as "1bit" or "topk:ratio=0.01"; "none"
 //   threshold           gradients of at least so many fp32 bytes are compressed (0: all);
 //                       "auto": measured
-//   pull_compression    what pulls carry: "none", "fp16", "bf16", or a codec of the change
+//   policy              what decides: "threshold", or one that adapts, as "lgreco:codec=topk"
+//   pull_compression    what pulls carry: "none", "fp16", "bf16", a codec of the change, "policy"
 //   pull_threshold      the same for pulls
 //   pre_steps           rounds that "auto" measures
 //   remeasure_every     rounds between measurements later on, from 8; 0: none

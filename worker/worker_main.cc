@@ -68,10 +68,13 @@ DEFINE_string(compression, "none",
 DEFINE_bool(dry_run, false, "check the flags and do nothing");
 DEFINE_string(threshold, "auto",
               "tensors of at least this many fp32 bytes are compressed (0: all), or auto");
+DEFINE_string(policy, kStoreDefaults.policy,
+              "what decides which codec a push uses: threshold (--compression and --threshold), or "
+              "a policy that adapts, as lgreco:codec=topk");
 DEFINE_string(
     pull_compression, "none",
     "what pulls carry: none the weights, fp16 or bf16 the weights in half precision, another codec "
-    "their change, as 1bit");
+    "their change, as 1bit; policy: their change in the codec that --policy has chosen");
 DEFINE_string(pull_threshold, "auto",
               "tensors of at least this many fp32 bytes are pulled compressed (0: all), or auto");
 DEFINE_int64(pre_steps, kStoreDefaults.pre_steps,
@@ -232,6 +235,7 @@ Summary MakeSummary(const WorkerOptions& options, const KVStore& store) {
           .optimizer = flags.optimizer,
           .compression = options.store.compression,
           .threshold = FLAGS_threshold,
+          .policy = options.store.policy,
           .pull_compression = options.store.pull_compression,
           .pull_threshold = FLAGS_pull_threshold,
           .kvstore = flags.kvstore,
@@ -243,7 +247,8 @@ Summary MakeSummary(const WorkerOptions& options, const KVStore& store) {
           .batch = options.train.batch,
           .emulated_link_bytes_per_second = options.store.emulate_link_bytes_per_second,
           .emulated_latency_ms = FLAGS_emulate_latency_ms,
-          .decision = store.codec_map()};
+          .decision = store.codec_map(),
+          .policy_decisions = store.policy_decisions()};
 }
 
 absl::Status SaveFinalWeights(const std::string& pattern, uint32_t rank, const Model& model) {
@@ -336,7 +341,7 @@ absl::Status Run(const WorkerOptions& options, ProgramTrace* trace) {
                                       options.store.emulate_link_latency > absl::ZeroDuration()},
                     &clock, &std::cout);
   const absl::StatusOr<TrainingReport> report =
-      Train(options.train, data, model.get(), store.get(), [&](const StepReport& step) {
+      Train(options.train, data, model.get(), store.get(), [&](const StepProgress& step) {
         if (store->rank() == 0) progress.Report(step, store->totals());
       });
   if (!report.ok()) {

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compress/policy/codec_map.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 
 namespace slimps {
 
-std::string_view CodecDecision::CodecFor(KeyId key, uint64_t tensor_bytes) const {
-  if (const auto entry = entries.find(key); entry != entries.end()) return entry->second;
+std::string_view CodecDecision::CodecFor(KeyId key, uint64_t tensor_bytes, size_t step) const {
+  if (const auto entry = entries.find(key); entry != entries.end()) {
+    return entry->second[std::min(step, entry->second.size() - 1)];
+  }
   return threshold_bytes.has_value() && tensor_bytes >= *threshold_bytes ? codec : codec_below;
 }
 
@@ -44,8 +47,9 @@ const CodecDecision& CodecMap::DecisionAt(uint64_t round) const {
   return history_.front();
 }
 
-std::string_view CodecMap::CodecFor(KeyId key, uint64_t tensor_bytes, uint64_t round) const {
-  return DecisionAt(round).CodecFor(key, tensor_bytes);
+std::string_view CodecMap::CodecFor(KeyId key, uint64_t tensor_bytes, uint64_t round,
+                                    size_t step) const {
+  return DecisionAt(round).CodecFor(key, tensor_bytes, step);
 }
 
 void CodecMap::ForgetBefore(uint64_t round) {

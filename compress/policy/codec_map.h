@@ -12,12 +12,14 @@
 #ifndef SLIMPS_COMPRESS_POLICY_CODEC_MAP_H_
 #define SLIMPS_COMPRESS_POLICY_CODEC_MAP_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "proto/base/key.h"
@@ -32,10 +34,13 @@ struct CodecDecision {
   std::optional<uint64_t> threshold_bytes;
   std::string codec_below = "none";
   std::string codec = "none";
-  std::map<KeyId, std::string> entries = {};  // codecs of keys that do not follow the threshold
+  // Codecs of keys that do not follow the threshold, by step: a worker chooses its step for each
+  // round (controllers/step_choice.h). Each has at least one.
+  std::map<KeyId, std::vector<std::string>> entries = {};
 
-  // Returns the codec of a tensor: its entry, or else what the threshold says.
-  std::string_view CodecFor(KeyId key, uint64_t tensor_bytes) const;
+  // Returns the codec of a tensor: its entry's at `step` (or the last, if it has fewer), or else
+  // what the threshold says.
+  std::string_view CodecFor(KeyId key, uint64_t tensor_bytes, size_t step = 0) const;
 
   friend bool operator==(const CodecDecision&, const CodecDecision&) = default;
 };
@@ -58,7 +63,8 @@ class CodecMap final {
 
   // Returns the codec of a tensor in `round`. The view is valid until ForgetBefore drops the
   // decision.
-  std::string_view CodecFor(KeyId key, uint64_t tensor_bytes, uint64_t round) const;
+  std::string_view CodecFor(KeyId key, uint64_t tensor_bytes, uint64_t round,
+                            size_t step = 0) const;
 
   // Drops the decisions that rounds before `round` alone need. REQUIRES: the caller asks for no
   // round before `round` again.

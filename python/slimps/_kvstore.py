@@ -3,31 +3,26 @@
 
 from __future__ import annotations
 
-import os
 from types import TracebackType
-from typing import Any, Callable, Dict, List, Mapping, Optional, Type, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, Type
 
 import numpy as np
 
 from slimps import (
     _arrays,
-    _compression,
+    _gradient_treatment,
     _job,
     _keys,
     _known_keys,
     _open_stores,
     _options,
-    _store_optimizer,
-    _updater,
-    _whole_file,
     native,
 )
-from slimps import optimizer as _optimizer
 from slimps import row_sparse as _row_sparse
 from slimps.errors import FailedPreconditionError, InvalidArgumentError
 
 
-class KVStore:
+class KVStore(_gradient_treatment.GradientTreatment):
     """A worker's connection to the parameter servers; slimps.kv.create() makes it. Thread-safe.
 
     As a context manager it closes the store at the end, and aborts it if an exception leaves the
@@ -42,70 +37,8 @@ class KVStore:
         options: native.Options,
         job: Optional[_job.Job] = None,
     ) -> None:
-        self._store = store
-        self._job = job
-        self._type = name
-        self._kind = _options.resolve_type(name)
-        self._grad_scale = float(options.get("grad_scale"))
-        self._timeout_s = float(options.get("timeout_s"))
-        self._compression = _compression.Compression.of(options.get("compression"))
-        self._keys = _known_keys.KnownKeys()
-        self._optimizer = _store_optimizer.StoreOptimizer()
+        super().__init__(store, name, options, job)
         _open_stores.add(self)
-
-    # ---- who this is ----------------------------------------------------------------------------
-
-    @property
-    def type(self) -> str:
-        """The type as it was given to create()."""
-        return self._type
-
-    @property
-    def job(self) -> Optional[_job.Job]:
-        """The job that the store belongs to; None for a local store."""
-        return self._job
-
-    @property
-    def is_local(self) -> bool:
-        """True if the store lives in this process alone, without a job."""
-        return self._kind in _options.LOCAL
-
-    @property
-    def has_rounds(self) -> bool:
-        """True if the servers join all workers' pushes into rounds (dist_sync)."""
-        return self._kind in _options.ROUNDS
-
-    @property
-    def rank(self) -> int:
-        """This worker's number in the job, from 0."""
-        return self._store.rank
-
-    @property
-    def num_workers(self) -> int:
-        return self._store.num_workers
-
-    @property
-    def timeout_s(self) -> float:
-        return self._timeout_s
-
-    def is_capable(self, capability: str) -> bool:
-        """True if the store has a capability. "optimizer": the servers can run an optimizer."""
-        return self._store.is_capable(capability.lower())
-
-    @property
-    def codec_has_momentum(self) -> bool:
-        """True if the codec of pushes applies momentum (dgc); then the optimizer must not."""
-        return self._compression.momentum
-
-    @property
-    def takes_rows(self) -> bool:
-        """True if pushes may be RowSparse: gradients are not compressed."""
-        return self._compression.takes_rows
-
-    @property
-    def unscale(self) -> float:
-        """The rescale_grad that undoes grad_scale; 1 if the servers count signs (no scale)."""
-        return 1.0 if self._compression.counts_signs else 1.0 / self._grad_scale
 
     # ---- tensors --------------------------------------------------------------------------------
 
@@ -247,105 +180,6 @@ class KVStore:
         for name in names:
             self._store.push_nothing(name)
 
-    # ---- how gradients are treated --------------------------------------------------------------
-
-    def set_optimizer(self, optimizer: Any) -> None:
-        """Makes the servers run `optimizer`, one update per round.
-
-        The gradient of an update is the sum over workers and devices.
-
-        `optimizer` is one of slimps.optimizer, or a torch.optim.SGD, Adam or AdamW, whose options
-        are read. Collective: every worker calls it with equal arguments; rank 0's count, from the
-        next round on. It may be called before or after init, and again later; once rounds have
-        begun, call it between a pull and the next push. An optimizer of another kind begins without
-        momentum.
-
-        Raises
-            FailedPreconditionError: a DistributedOptimizer or CommHookState of this store has set
-                another optimizer, and a store has one optimizer for all keys.
-            InvalidArgumentError: the servers do not have this optimizer or one of its options.
-        """
-        self.set_optimizer_spec(_optimizer.from_any(optimizer).spec())
-
-    def set_optimizer_spec(self, spec: native.OptimizerSpec, relying: str = "") -> None:
-        """Does what set_optimizer does, for the spec() of an Optimizer.
-
-        `relying` names the caller if it needs this optimizer to stay; "" if it does not.
-        """
-        self._optimizer.check(spec, relying or "set_optimizer", bool(relying))
-        self._store.set_optimizer(spec)
-        self._optimizer.settle(spec, relying)
-
-    def optimizer_states(self) -> bytes:
-        """Returns the content that save_optimizer_states writes. Collective."""
-        return self._store.save_optimizer_states()
-
-    def put_optimizer_states(self, content: bytes) -> None:
-        """Restores the result of optimizer_states(), as load_optimizer_states does. Collective."""
-        self._store.load_optimizer_states(content)
-
-    def residuals(self) -> bytes:
-        """Returns what the codecs keep of this worker's gradients between pushes (residuals).
-
-        Waits until the servers have acknowledged all pushes so far.
-        """
-        return self._store.save_residuals()
-
-    def put_residuals(self, content: bytes) -> None:
-        """Restores the result of residuals(). Call it before the next push.
-
-        The content must come from the same rank of a job with the same keys.
-        """
-        self._store.load_residuals(content)
-
-    def save_optimizer_states(self, fname: str) -> None:
-        """Writes the servers' optimizer state (momentum, moments, counts) to the file `fname`.
-
-        Collective; each worker writes the same content under its own `fname`. The file is written
-        whole or not at all. It holds neither the weights nor the position in a learning-rate
-        schedule (give slimps.lr_scheduler's `begin_update` for that).
-        """
-        _whole_file.write(fname, self.optimizer_states(), "%d.%d" % (self.rank, os.getpid()))
-
-    def load_optimizer_states(self, fname: str) -> None:
-        """Restores a file of save_optimizer_states. Call it before the next push. Collective.
-
-        The keys must have the same names and sizes; the number of servers may differ.
-        """
-        with open(fname, "rb") as saved:
-            self.put_optimizer_states(saved.read())
-
-    def set_updater(self, updater: Optional[_updater.Updater]) -> None:
-        """Lets a local store call `updater(key, gradient, weight)` once per push and key.
-
-        It takes an optimizer's place. `key` is the key as it was given; `gradient` is the summed
-        push and `weight` the value, numpy arrays of float32 in the key's shape. The updater changes
-        `weight` in place. It must not call the store. If it raises, push raises the same and the
-        value stays. None removes the updater: pushes replace values again.
-
-        Raises
-            UnimplementedError: the store is distributed.
-        """
-        shapes = self._keys.shapes  # not the store: nobody would see that cycle
-        self._store.set_updater(None if updater is None else _updater.over_shapes(updater, shapes))
-
-    def set_gradient_compression(self, compression_params: Union[str, Mapping[str, Any]]) -> None:
-        """Compresses pushes from now on. Call it on every worker alike, before the first push.
-
-        `compression_params` is one of
-            a dict with "type": MXNet's form, as {"type": "2bit", "threshold": 0.5}; every key is
-            then
-                compressed, and float16 pushes are refused;
-            a dict with "compressor_type": BytePS's form;
-            a str: a codec spec, as create's `compression`.
-
-        Raises
-            InvalidArgumentError: the codec or an option is unknown, or does not go with the store's
-                type or optimizer.
-            FailedPreconditionError: a push was made before.
-        """
-        self._compression = _compression.put(compression_params, self._store)
-
     # ---- the job --------------------------------------------------------------------------------
 
     def pull_then(
@@ -423,32 +257,6 @@ class KVStore:
         """
         self._store.leave()
 
-    def totals(self) -> Dict[str, float]:
-        """Returns this worker's sums since create().
-
-        bytes_pushed and bytes_pulled count payload bytes. copy_s, encode_s, send_s, wait_s and
-        decode_s are seconds, one per stage.
-        """
-        return self._store.totals()
-
-    def decision(self) -> Optional[Dict[str, Any]]:
-        """Returns what is compressed, the same on all workers, or None.
-
-        None means that "auto" has not decided yet, or that there is no compression. Otherwise a
-        dict:
-            codec, threshold_bytes            pushes of at least so many fp32 bytes use the codec;
-                                              None: compression pays for no size
-            pull_codec, pull_threshold_bytes  the same for pulls
-            from_round                        the decision holds from this round on
-            table                             the measured means behind it, a list of dicts; empty
-                                              if the threshold was given
-
-        A row of the table has `direction` ("push" or "pull"), the tensor's size in `bytes`, and the
-        milliseconds t_c_ms (raw, on the wire), t_cq_ms (compressed, on the wire) and t_pq_ms
-        (encoding and decoding). Compression pays where t_c > t_cq + t_pq.
-        """
-        return self._store.decision()
-
     def close(self) -> None:
         """Waits for pushes under way and leaves the job. A second call does nothing."""
         _open_stores.discard(self)
@@ -472,9 +280,8 @@ class KVStore:
         else:
             _open_stores.abort_for(self, error)
 
-    # MXNet's scripts call these two by their private names.
+    # MXNet's scripts call it by its private name.
     _barrier = barrier
-    _set_updater = set_updater
 
     # ---- inside ---------------------------------------------------------------------------------
 

@@ -48,8 +48,12 @@ def create(type: str = "dist_sync", **options: Any) -> "KVStore":
         compression         codec spec, as "1bit" or "topk:ratio=0.01"; default "none"
         threshold           gradients of at least this many fp32 bytes are compressed (0: all);
                             "auto": the store measures which size pays
+        policy              what decides which codec a push uses: "threshold" (the two above), or a
+                            policy that adapts and names its codecs itself, as
+                            "lgreco:codec=topk"; dist_sync only
         pull_compression    what pulls carry: "none" or "fp16" or "bf16" weights, or a codec for the
-                            change of the weights; dist_sync only
+                            change of the weights; "policy": the change, in the codec that the
+                            policy has chosen for the pushes; dist_sync only
         pull_threshold      the threshold for pulls
         pre_steps           number of rounds that "auto" measures, at least 4
         remeasure_every     later on, "auto" measures again every so many rounds, at least 8; 0:

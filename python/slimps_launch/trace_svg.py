@@ -10,7 +10,7 @@ import math
 from xml.sax.saxutils import escape
 
 # In the order of a tensor's journey, which is the order of the rows. Colour-blind people can tell
-# the colours apart, as far as that is possible with ten.
+# the colours apart, as far as that is possible with so many.
 STAGES = collections.OrderedDict(
     [
         ("compute", "#4477aa"),
@@ -23,6 +23,7 @@ STAGES = collections.OrderedDict(
         ("local_update", "#66aa88"),
         ("aggregate", "#555555"),
         ("reply", "#bbaa88"),
+        ("decide", "#000000"),
     ]
 )
 OTHER_COLOUR = "#999999"

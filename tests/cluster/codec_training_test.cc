@@ -120,7 +120,7 @@ TEST_P(EveryCodecTrains, AloneAndUnderTheThresholdTable) {
     EXPECT_GT(alone.report.pushed.input_norm2, 0);
   }
   uint64_t elements = 0, sent = 0;
-  for (const TensorReport& tensor : alone.report.tensors) {
+  for (const TensorPushes& tensor : alone.report.tensors) {
     elements += tensor.pushed.elements;
     sent += tensor.pushed.elements_sent;
   }

@@ -89,7 +89,7 @@ def test_the_library_is_older_than_the_package(tmp_path):
             source.seek(0)
             text = source.read()
             source.truncate(0)
-            source.write(text.replace("API_VERSION = 1001", "API_VERSION = 1999"))
-    assert "is of version 1.001, and the package needs 1.999: install the wheel again" in said_by(
+            source.write(text.replace("API_VERSION = 1002", "API_VERSION = 1999"))
+    assert "is of version 1.002, and the package needs 1.999: install the wheel again" in said_by(
         "import slimps", tmp_path
     )

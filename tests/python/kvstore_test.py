@@ -13,6 +13,7 @@ SCENARIOS = [
     "half_precision",
     "compressed_1bit",
     "compressed_2bit",
+    "a_policy_decides_for_each_key",
     "rows_are_summed_and_pulled",
     "a_worker_without_gradients",
 ]

@@ -149,6 +149,41 @@ def compressed_2bit():
     compressed("2bit", 0.5)
 
 
+def a_policy_decides_for_each_key():
+    store = slimps.kv.create("dist_sync")
+    try:
+        store.set_policy("lgrec")
+        raise AssertionError("there is no such policy")
+    except slimps.InvalidArgumentError as error:
+        assert "did you mean 'lgreco'?" in str(error), error
+    policy = "lgreco:codec=topk:ratio=0.05,every=8"
+    store.set_policy(policy)
+    shapes = {"few": (80, 50), "even": (80, 50), "tiny": (3,)}
+    store.init(list(shapes), [np.zeros(shape, np.float32) for shape in shapes.values()])
+    first = store.decision()
+    assert first["policy"] == policy and "nothing is measured yet" in first["reason"], first
+    assert first["codecs"] == {"few": "topk:ratio=0.05", "even": "topk:ratio=0.05", "tiny": "none"}
+    random = np.random.default_rng(store.rank)
+    for _ in range(20):
+        for key, shape in shapes.items():
+            gradient = random.standard_normal(shape).astype(np.float32)
+            store.push(key, np.sign(gradient) if key == "even" else gradient**5)
+        for key, shape in shapes.items():
+            store.pull(key, out=np.zeros(shape, np.float32))
+    now = store.decision()
+    assert now["from_round"] > 8 and "times fewer" in now["reason"], now
+    ratios = {key: float(now["codecs"][key].split("ratio=")[1]) for key in ("few", "even")}
+    # What a kept element saves is the same everywhere in "even", and much more at the top of "few".
+    assert ratios["few"] != ratios["even"], now
+    assert "error" in now["reasons"]["few"] and now["codecs"]["tiny"] == "none", now
+    try:
+        store.set_policy("threshold")
+        raise AssertionError("a policy was set after a push")
+    except slimps.FailedPreconditionError as error:
+        assert "before the first push" in str(error), error
+    store.close()
+
+
 def rows_are_summed_and_pulled():
     store = slimps.kv.create("dist_sync")
     store.init("e", np.ones((5, 2), np.float32))

@@ -8,6 +8,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 
 from bench import bench_command  # noqa: E402
+from cli import decisions  # noqa: E402
 from cli import demo_runs  # noqa: E402
 from cli import lint  # noqa: E402
 from cli import python_package  # noqa: E402
@@ -38,6 +39,8 @@ USAGE = """usage: slimps COMMAND [ARGUMENT ...]
            bench %(kinds)s
   plan     predict whether compression pays for a model on a link, against bf16
            (plan --calibrate: with the figures of your machines)
+  decisions  what a policy has decided in a run, from its --summary_json: a table, or a picture
+           with --svg
   trace    what --trace FILE of launch or demo recorded: a table, or a picture with --svg
 
 slimps COMMAND --help says more; slimps --version names this one.""" % {
@@ -115,6 +118,7 @@ def main(arguments):
         "wheel": python_wheel.main,
         "install-python": python_package.install,
         "plan": plan_command.main,
+        "decisions": decisions.main,
     }
     commands.update((name, program(name)) for name in ("scheduler", "server", "worker"))
     commands.update((name, installed(name)) for name in ("launch", "run", "agent", "trace"))

@@ -276,6 +276,15 @@ slimps_status slimps_set_gradient_compression(slimps_store* store, const char* c
   });
 }
 
+slimps_status slimps_set_policy(slimps_store* store, const char* policy) {
+  const auto copy = [&]() -> absl::StatusOr<std::string> {
+    SLIMPS_RETURN_IF_ERROR(CheckText("policy", policy));
+    return std::string(policy);
+  };
+  return AwaitWith(__func__, store, copy,
+                   [](KVStore* open, const std::string& given) { return open->SetPolicy(given); });
+}
+
 slimps_status slimps_set_gradient_compression_pairs(slimps_store* store, const char* const* names,
                                                     const char* const* values, size_t count) {
   using Pairs = std::map<std::string, std::string>;

@@ -56,8 +56,10 @@
  * Stability: within one SLIMPS_C_API_MAJOR names, numbers, layouts and meanings stay; see
  * docs/c-api.md.
  *
- * <slimps/c_api_calls.h> adds calls in the background and lists of keys, <slimps/c_api_exchange.h>
- * a model's training steps with the backup model. */
+ * This header includes <slimps/c_api_gradients.h> (optimizers, compression, policies, states) and
+ * <slimps/c_api_figures.h> (totals, decisions). <slimps/c_api_calls.h> adds calls in the
+ * background and lists of keys, <slimps/c_api_exchange.h> a model's training steps with the backup
+ * model. */
 #ifndef SLIMPS_WORKER_CAPI_C_API_H_
 #define SLIMPS_WORKER_CAPI_C_API_H_
 
@@ -77,7 +79,7 @@ extern "C" {
 /* The major number is that of the shared library (libslimps.so.1). It changes when programs must be
  * changed. The minor number grows when something is added. */
 #define SLIMPS_C_API_MAJOR 1
-#define SLIMPS_C_API_MINOR 1
+#define SLIMPS_C_API_MINOR 2
 #define SLIMPS_C_API_VERSION (SLIMPS_C_API_MAJOR * 1000 + SLIMPS_C_API_MINOR)
 
 /* Returns the library's SLIMPS_C_API_VERSION, which is at least that of the header that the program
@@ -317,95 +319,6 @@ SLIMPS_API slimps_status slimps_pull_rows(slimps_store* store, slimps_key key,
                                           float* values, size_t elements, size_t* num_rows,
                                           int32_t priority);
 
-/* ---- what becomes of gradients --------------------------------------------------------------- */
-
-typedef struct slimps_optimizer slimps_optimizer;
-
-/* Creates an optimizer with its usual numbers. `kind`: "sgd", "adam", "adamw", "onebit_adam",
- * "none" or "test" (weight += rescale_grad * gradient). */
-SLIMPS_API slimps_status slimps_optimizer_create(const char* kind, slimps_optimizer** optimizer);
-
-/* Sets a number, as in ("learning_rate", 0.1). docs/c-api.md lists names and meanings. */
-SLIMPS_API slimps_status slimps_optimizer_set_number(slimps_optimizer* optimizer, const char* name,
-                                                     double value);
-
-/* Sets an option by text, as in ("schedule", "cosine") or ("learning_rate", "0.1"). */
-SLIMPS_API slimps_status slimps_optimizer_set(slimps_optimizer* optimizer, const char* name,
-                                              const char* value);
-
-/* Frees the optimizer. NULL does nothing. */
-SLIMPS_API void slimps_optimizer_destroy(slimps_optimizer* optimizer);
-
-/* Makes the servers (or a local store) step by the optimizer once per round, with the sum over
- * workers. Collective: every worker calls it alike, before or after init. Rank 0's optimizer holds,
- * from the next round on. It is copied. An optimizer of another kind than before begins with no
- * momentum. */
-SLIMPS_API slimps_status slimps_set_optimizer(slimps_store* store,
-                                              const slimps_optimizer* optimizer);
-
-/* Sets what the optimizer uses for one key, from its next push on, in place of its own learning
- * rate, schedule included, and weight decay. Every worker sets the same; rank 0's numbers hold.
- * Stores without rounds step each push by its own. */
-SLIMPS_API slimps_status slimps_set_hyper(slimps_store* store, slimps_key key, double learning_rate,
-                                          double weight_decay);
-
-#define SLIMPS_OWN_MOMENTUM (-1.0)
-
-/* Same, and sets the momentum: SGD's, or beta1 of Adam and AdamW, from 0 and below 1; an optimizer
- * that was set without momentum ignores it. SLIMPS_OWN_MOMENTUM: the optimizer's. Since 1.1. */
-SLIMPS_API slimps_status slimps_set_hyper_with_momentum(slimps_store* store, slimps_key key,
-                                                        double learning_rate, double weight_decay,
-                                                        double momentum);
-
-/* Goes back to the optimizer's own numbers for one key. */
-SLIMPS_API slimps_status slimps_reset_hyper(slimps_store* store, slimps_key key);
-
-/* Changes `weight` in place by the gradients that were summed for one push. The push returns
- * whatever this returns other than SLIMPS_OK. `key` and the arrays are valid during the call. The
- * function must neither throw nor call the store. */
-typedef slimps_status (*slimps_updater)(void* user_data, slimps_key key, const float* gradient,
-                                        float* weight, size_t elements);
-
-/* Sets a function that runs in an optimizer's place, on the pushing thread, once per push and key.
- * NULL: pushes replace the value again.
- * UNIMPLEMENTED: the store is not a local one. */
-SLIMPS_API slimps_status slimps_set_updater(slimps_store* store, slimps_updater updater,
-                                            void* user_data);
-
-/* Compresses pushes by a codec, as in "1bit" or "topk:ratio=0.01"; "none" switches it off. Every
- * worker calls it alike, before the first push. */
-SLIMPS_API slimps_status slimps_set_gradient_compression(slimps_store* store, const char* codec);
-
-/* Same, written as in MXNet ({"type": "2bit", "threshold": "0.5"}: every key is compressed) or
- * BytePS ({"compressor_type": ...}). */
-SLIMPS_API slimps_status slimps_set_gradient_compression_pairs(slimps_store* store,
-                                                               const char* const* names,
-                                                               const char* const* values,
-                                                               size_t count);
-
-/* Gives what the optimizer keeps beside the weights, as a file's content. Collective. The caller
- * frees `content` by slimps_free.
- * FAILED_PRECONDITION: there is no optimizer. */
-SLIMPS_API slimps_status slimps_save_optimizer_states(slimps_store* store, void** content,
-                                                      size_t* bytes);
-
-/* Restores what slimps_save_optimizer_states gave, before the next push. The job may have another
- * number of servers. Collective; rank 0's content holds.
- * DATA_LOSS: the content is damaged. */
-SLIMPS_API slimps_status slimps_load_optimizer_states(slimps_store* store, const void* content,
-                                                      size_t bytes);
-
-/* Gives what gradient compression keeps on this worker between pushes, as a file's content. A job
- * resumes from this, the weights and the optimizer states. Each worker saves and loads its own. The
- * caller frees `content` by slimps_free. */
-SLIMPS_API slimps_status slimps_save_residuals(slimps_store* store, void** content, size_t* bytes);
-
-/* Restores what slimps_save_residuals gave to the worker of the same rank, before the next push.
- * The job must have the same keys.
- * DATA_LOSS: the content is damaged. */
-SLIMPS_API slimps_status slimps_load_residuals(slimps_store* store, const void* content,
-                                               size_t bytes);
-
 /* ---- the job --------------------------------------------------------------------------------- */
 
 /* Waits until all workers have called it. */
@@ -421,67 +334,11 @@ SLIMPS_API slimps_status slimps_wait(slimps_store* store);
  * used up. It can still pull. */
 SLIMPS_API slimps_status slimps_leave(slimps_store* store);
 
-/* Sums over this worker since create, without initialisation. */
-typedef struct slimps_totals {
-  size_t struct_size;       /* set by the caller: sizeof(slimps_totals) */
-  uint64_t elements_pushed; /* elements of the gradients */
-  uint64_t elements_sent;   /* elements that payloads carried */
-  uint64_t bytes_pushed;    /* payload bytes that servers acknowledged */
-  uint64_t bytes_pulled;
-  uint64_t bytes_shared;   /* sent and received through shared memory */
-  uint64_t changes_pulled; /* partitions that came as a change of the weights */
-  double copy_s;           /* seconds of all threads together; so are the next four */
-  double encode_s;
-  double send_s; /* first byte to acknowledgement */
-  double wait_s; /* callers' waiting */
-  double decode_s;
-  /* |sent|^2 / |gradient + residual|^2 of compressed pushes; 1 if there were none */
-  double compression_gain;
-  /* |not sent|^2 / |gradient + residual|^2 of compressed pushes; 0 if there were none */
-  double compression_error;
-} slimps_totals;
-
-/* Fills `totals` up to its struct_size. */
-SLIMPS_API slimps_status slimps_get_totals(const slimps_store* store, slimps_totals* totals);
-
-#define SLIMPS_NOT_COMPRESSED UINT64_MAX
-
-/* The compression thresholds in force; where they are "auto", what was decided, the same on all
- * workers. */
-typedef struct slimps_decision {
-  size_t struct_size;  /* set by the caller: sizeof(slimps_decision) */
-  uint64_t is_decided; /* 0: nothing is decided yet, or nothing is compressed */
-  uint64_t from_round; /* the decision holds from this round on */
-  /* fp32 bytes from which pushes are compressed; SLIMPS_NOT_COMPRESSED: no push is */
-  uint64_t threshold_bytes;
-  uint64_t pull_threshold_bytes; /* the same for pulls */
-  /* Since 1.1. The codecs' specs. The library owns the texts, which stay until this thread's next
-   * slimps_get_decision. */
-  const char* codec;
-  const char* pull_codec;
-} slimps_decision;
-
-/* Fills `decision` up to its struct_size. */
-SLIMPS_API slimps_status slimps_get_decision(const slimps_store* store, slimps_decision* decision);
-
-/* A row of the threshold table: measured means for tensors of one size. Compression pays where
- * t_c > t_cq + t_pq (SlimGC, section 3.3). Since 1.1. */
-typedef struct slimps_threshold_row {
-  uint64_t is_pull; /* 1: a pull; 0: a push */
-  uint64_t bytes;   /* the tensor's fp32 bytes */
-  double t_c_ms;    /* milliseconds on the wire, raw */
-  double t_cq_ms;   /* milliseconds on the wire, compressed */
-  double t_pq_ms;   /* milliseconds of encoding and decoding */
-} slimps_threshold_row;
-
-/* Gives the table behind the decision. Writes at most `room` rows, and into `count` how many there
- * are; 0 if the threshold was given, or nothing is decided. Since 1.1. */
-SLIMPS_API slimps_status slimps_get_threshold_table(const slimps_store* store,
-                                                    slimps_threshold_row* rows, size_t room,
-                                                    size_t* count);
-
 #ifdef __cplusplus
 } /* extern "C" */
 #endif
+
+#include <slimps/c_api_figures.h>
+#include <slimps/c_api_gradients.h>
 
 #endif /* SLIMPS_WORKER_CAPI_C_API_H_ */

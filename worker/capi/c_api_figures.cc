@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "proto/base/status_macros.h"
@@ -42,12 +43,19 @@ slimps_totals Convert(const slimps::StoreTotals& totals) {
 }
 
 // The texts of this thread's last slimps_get_decision.
-thread_local std::string codec, pull_codec;
+thread_local std::string codec, pull_codec, policy, reason;
+
+// The codecs of this thread's last slimps_get_key_codecs.
+thread_local std::vector<slimps::KeyCodec> key_codecs;
 
 slimps_decision Convert(const std::optional<slimps::wire::CodecMap>& map) {
   codec = map.has_value() ? map->codec() : "";
   pull_codec = map.has_value() ? map->pull_codec() : "";
+  policy = map.has_value() ? map->policy() : "";
+  reason = map.has_value() ? map->reason() : "";
   slimps_decision made = {};
+  made.policy = policy.c_str();
+  made.reason = reason.c_str();
   made.codec = codec.c_str();
   made.pull_codec = pull_codec.c_str();
   made.threshold_bytes = made.pull_threshold_bytes = SLIMPS_NOT_COMPRESSED;
@@ -127,6 +135,21 @@ slimps_status slimps_get_totals(const slimps_store* store, slimps_totals* totals
 slimps_status slimps_get_decision(const slimps_store* store, slimps_decision* decision) {
   return Fill(__func__, store, "decision", decision,
               [](const KVStore& open) { return open.codec_map(); });
+}
+
+slimps_status slimps_get_key_codecs(const slimps_store* store, slimps_key_codec* codecs,
+                                    size_t room, size_t* count) {
+  return Ask(__func__, store, [=](KVStore* open) -> absl::Status {
+    SLIMPS_ASSIGN_OR_RETURN(const auto target, slimps::ToSpan("codecs", codecs, room));
+    SLIMPS_RETURN_IF_ERROR(CheckPointer("count", count));
+    key_codecs = open->key_codecs();
+    *count = key_codecs.size();
+    for (size_t i = 0; i < std::min(*count, room); ++i) {
+      const slimps::KeyCodec& one = key_codecs[i];
+      target[i] = {slimps::FromKey(one.key), one.codec.c_str(), one.reason.c_str()};
+    }
+    return absl::OkStatus();
+  });
 }
 
 slimps_status slimps_get_threshold_table(const slimps_store* store, slimps_threshold_row* rows,

@@ -44,6 +44,7 @@ absl::StatusOr<std::unique_ptr<LocalStore>> LocalStore::Create(std::string_view 
   }
   SLIMPS_ASSIGN_OR_RETURN(std::shared_ptr<const LocalRule> replace, MakeLocalRule({}));
   std::unique_ptr<LocalStore> store(new LocalStore(type, options, std::move(replace)));
+  SLIMPS_RETURN_IF_ERROR(store->SetPolicy(options.policy));
   if (options.compression != "none") {
     SLIMPS_RETURN_IF_ERROR(store->SetGradientCompression(options.compression));
   }

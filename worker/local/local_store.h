@@ -50,7 +50,7 @@ class LocalStore final : public KVStore {
   // Creates a store of `type` "local" or "device". It reads these options: compression,
   // fixed_threshold_bytes, grad_scale, encode_threads.
   // InvalidArgument: an option that makes sense only where something travels, or an unknown codec.
-  // Unimplemented: compression with "local".
+  // Unimplemented: compression with "local", or a policy that adapts.
   [[nodiscard]] static absl::StatusOr<std::unique_ptr<LocalStore>> Create(
       std::string_view type, const KVStoreOptions& options);
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "compress/policy/controllers/messages.h"
 #include "compress/policy/measured_rounds.h"
 #include "compress/policy/table_rows.h"
 #include "proto/base/status_macros.h"
@@ -54,13 +55,19 @@ absl::StatusOr<std::unique_ptr<CompressionPlan>> CompressionPlan::Create(
   MutexLock lock(&plan->mutex_);
   PlanSide& push = plan->push_;
   PlanSide& pull = plan->pull_;
-  SLIMPS_ASSIGN_OR_RETURN(plan->compressor_, plan->FindCodec(options.compression));
+  SLIMPS_ASSIGN_OR_RETURN(plan->compressor_, plan->codecs_.Find(options.compression));
   SLIMPS_ASSIGN_OR_RETURN(const Codec* const pull_compressor,
-                          plan->FindCodec(options.pull_compression));
+                          plan->codecs_.Find(options.pull_compression));
   SLIMPS_RETURN_IF_ERROR(push.Start(options.compression, *plan->compressor_,
                                     options.fixed_threshold_bytes, options.table));
   SLIMPS_RETURN_IF_ERROR(pull.Start(options.pull_compression, *pull_compressor,
                                     options.fixed_pull_threshold_bytes, options.pull_table));
+  SLIMPS_RETURN_IF_ERROR(plan->policy_.Start(options.policy, options.workers));
+  plan->adapts_ = plan->policy_.on();
+  if (plan->adapts_) {
+    plan->report_plan_ = plan->policy_.plan();
+    SLIMPS_RETURN_IF_ERROR(plan->policy_.CheckCodecs(&plan->codecs_));
+  }
   const bool profiles = push.profiled() || pull.profiled();
   const bool automatic = push.automatic() || pull.automatic();
   plan->schedule_.Start(profiles, automatic ? options.remeasure_every : 0);
@@ -73,6 +80,128 @@ absl::StatusOr<std::unique_ptr<CompressionPlan>> CompressionPlan::Create(
     AddRows(pull.profile(), wire::PULL, decision.mutable_table());
   }
   return plan;
+}
+
+// ---- a policy that adapts -----------------------------------------------------------------------
+
+absl::Status CompressionPlan::BeginPolicy(const std::vector<const TensorPlan*>& tensors) {
+  if (!adapts_) return absl::OkStatus();
+  MutexLock lock(&mutex_);
+  if (policy_.is_resumed()) return absl::OkStatus();
+  std::vector<TensorInfo> infos;
+  for (const TensorPlan* tensor : tensors) {
+    infos.push_back(TensorInfoOf(*tensor));
+    SLIMPS_RETURN_IF_ERROR(policy_.LevelsOf(infos.back(), &codecs_).status());
+  }
+  SLIMPS_ASSIGN_OR_RETURN(wire::CodecMap map, policy_.Decide(infos));
+  SLIMPS_RETURN_IF_ERROR(policy_.FindCodecs(PolicyDecisionOf(map), &codecs_));
+  SetPullDecision(pull_.newest(), &map);
+  policy_.Begin(std::move(infos), map);
+  push_.StartPolicy(PushDecisionOf(map));
+  decision_ = std::move(map);
+  return absl::OkStatus();
+}
+
+absl::Status CompressionPlan::OnPolicyMap(const wire::CodecMap& map) {
+  if (!adapts_ || map.policy() != options_.policy) {
+    return absl::InvalidArgumentError(absl::StrCat("codec map: decided by policy \"", map.policy(),
+                                                   "\", expected \"", options_.policy, "\""));
+  }
+  SLIMPS_RETURN_IF_ERROR(policy_.FindCodecs(PolicyDecisionOf(map), &codecs_));
+  const bool is_new = map.version() > push_.newest().version;
+  SLIMPS_RETURN_IF_ERROR(push_.Apply(PushDecisionOf(map)));
+  if (is_new) policy_.Follow(map);
+  return absl::OkStatus();
+}
+
+std::vector<wire::CodecMap> CompressionPlan::decisions() const {
+  MutexLock lock(&mutex_);
+  return {policy_.decisions().begin(), policy_.decisions().end()};
+}
+
+absl::StatusOr<wire::SavedPolicy> CompressionPlan::SavePolicy(uint64_t rounds,
+                                                              absl::Duration timeout) {
+  MutexLock lock(&mutex_);
+  const auto answered = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return !failed_.ok() || !awaited_.has_value();
+  };
+  if (!decided_.Await(&mutex_, timeout, answered)) {
+    return absl::DeadlineExceededError(
+        absl::StrCat("policy ", options_.policy, ": no decision within ",
+                     absl::FormatDuration(timeout), "; not every worker has reported"));
+  }
+  SLIMPS_RETURN_IF_ERROR(failed_);
+  return policy_.Save(rounds, *decision_);
+}
+
+absl::Status CompressionPlan::ResumePolicy(const wire::SavedPolicy& saved) {
+  MutexLock lock(&mutex_);
+  if (saved.decisions_size() == 0 || !adapts_) {
+    return absl::InvalidArgumentError("saved policy: expected a decision, got none");
+  }
+  for (const wire::CodecMap& map : saved.decisions()) {
+    SLIMPS_RETURN_IF_ERROR(policy_.FindCodecs(PolicyDecisionOf(map), &codecs_));
+  }
+  push_.StartPolicy(PushDecisionOf(saved.decisions(0)));
+  for (int i = 1; i < saved.decisions_size(); ++i) {
+    SLIMPS_RETURN_IF_ERROR(push_.Apply(PushDecisionOf(saved.decisions(i))));
+  }
+  policy_.Resume(saved);
+  decision_ = *saved.decisions().rbegin();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<PolicySide::Level>> CompressionPlan::LevelsOf(const TensorPlan& tensor) {
+  if (!adapts_) return std::vector<PolicySide::Level>();
+  MutexLock lock(&mutex_);
+  return policy_.LevelsOf(TensorInfoOf(tensor), &codecs_);
+}
+
+bool CompressionPlan::MeasuresLevels(uint64_t round) const {
+  MutexLock lock(&mutex_);
+  return adapts_ && policy_.Measures(round);
+}
+
+absl::StatusOr<std::vector<const Codec*>> CompressionPlan::StepsFor(const TensorPlan& tensor,
+                                                                    uint64_t round) {
+  std::vector<const Codec*> steps;
+  MutexLock lock(&mutex_);
+  for (const std::string& name : push_.StepsFor(tensor, round)) {
+    SLIMPS_ASSIGN_OR_RETURN(const Codec* const codec, codecs_.Find(name));
+    steps.push_back(codec);
+  }
+  return steps;
+}
+
+void CompressionPlan::BeginRound(uint64_t round, const std::optional<EndedRound>& before) {
+  MutexLock lock(&mutex_);
+  if (before.has_value()) policy_.EndRound(before->gains, before->iteration);
+  policy_.BeginRound(round);
+}
+
+bool CompressionPlan::PolicyReportIsDue(uint64_t round) const {
+  MutexLock lock(&mutex_);
+  return adapts_ && policy_.IsDue(round);
+}
+
+wire::ThresholdReport CompressionPlan::TakePolicyReport(uint64_t round, Report measured) {
+  if (options_.learning_rate != nullptr) measured.learning_rate = options_.learning_rate(round - 1);
+  measured.pulls_follow_pushes = options_.pulls_follow_policy;
+  MutexLock lock(&mutex_);
+  wire::ThresholdReport report;
+  report.set_generation(policy_.WindowBefore(round));
+  report.set_ready_round(round + 1);
+  policy_.PutReport(round, std::move(measured), report.mutable_policy());
+  for (wire::PolicyTensor& tensor : *report.mutable_policy()->mutable_tensors()) {
+    const uint64_t raw_bytes = tensor.elements() * sizeof(float);
+    const auto codec = codecs_.Find(std::string(pull_.newest().CodecFor(tensor.key(), raw_bytes)));
+    if (!codec.ok() || options_.pulls_follow_policy) continue;
+    tensor.set_pull_bytes((*codec)->MaxPayloadBytes(tensor.elements()));
+  }
+  push_.ForgetBefore(round - std::min(round, policy_.plan().every_rounds));
+  awaited_ = Awaited{.report = report,
+                     .from_round = report.ready_round() + MeasuredRounds::kAnnounceRounds};
+  return report;
 }
 
 // ---- what a round does --------------------------------------------------------------------------
@@ -131,29 +260,22 @@ absl::StatusOr<const Codec*> CompressionPlan::CodecFor(const TensorPlan& tensor,
     decided_.NotifyAll();
   }
   SLIMPS_RETURN_IF_ERROR(failed_);
-  const std::string spec = push_.SpecFor(tensor, round);
+  const std::string spec = push_.SpecFor(tensor, round, adapts_ ? policy_.step() : 0);
   if (spec != kRaw) {
-    SLIMPS_ASSIGN_OR_RETURN(const Codec* const codec, FindCodec(spec));
+    SLIMPS_ASSIGN_OR_RETURN(const Codec* const codec, codecs_.Find(spec));
     if (Takes(*codec, tensor)) return codec;
   }
-  return FindCodec(OwnPrecision(tensor.info.dtype()));
+  return codecs_.Find(OwnPrecision(tensor.info.dtype()));
 }
 
 std::string CompressionPlan::ChangeCodecFor(const TensorPlan& tensor, uint64_t round) {
   MutexLock lock(&mutex_);
-  const std::string spec = pull_.SpecFor(tensor, round);
+  const std::string spec = options_.pulls_follow_policy
+                               ? push_.SpecFor(tensor, round, policy_.step())
+                               : pull_.SpecFor(tensor, round);
   if (spec == kRaw) return "";
-  const absl::StatusOr<const Codec*> codec = FindCodec(spec);
+  const absl::StatusOr<const Codec*> codec = codecs_.Find(spec);
   return codec.ok() && !Takes(**codec, tensor) ? "" : spec;
-}
-
-absl::StatusOr<const Codec*> CompressionPlan::FindCodec(const std::string& spec) {
-  auto found = codecs_.find(spec);
-  if (found == codecs_.end()) {
-    SLIMPS_ASSIGN_OR_RETURN(std::unique_ptr<Codec> codec, MakeCodec(spec));
-    found = codecs_.emplace(spec, std::move(codec)).first;
-  }
-  return found->second.get();
 }
 
 // ---- what was measured --------------------------------------------------------------------------
@@ -227,8 +349,9 @@ std::vector<wire::ThresholdReport> CompressionPlan::TakeLastReports() {
   MutexLock lock(&mutex_);
   std::vector<wire::ThresholdReport> reports;
   if (schedule_.profiling()) reports.push_back(ProfileReport());
-  if (schedule_.pairs().on())
+  if (schedule_.pairs().on() || (adapts_ && policy_.plan().every_rounds > 0)) {
     reports.emplace_back().set_generation(MeasuredRounds::kLastGeneration);
+  }
   return reports;
 }
 
@@ -239,18 +362,16 @@ absl::Status CompressionPlan::OnCodecMap(const wire::CodecMap& map) {
   // decision() tells what is in force: of a side that the scheduler does not decide, this worker's
   // own choice.
   wire::CodecMap decision = map;
-  if (push_.automatic() && !map.codec().empty()) {
-    SLIMPS_RETURN_IF_ERROR(FindCodec(map.codec()).status());
-    SLIMPS_RETURN_IF_ERROR(FindCodec(map.codec_below()).status());
-    for (const wire::CodecEntry& entry : map.entries()) {
-      SLIMPS_RETURN_IF_ERROR(FindCodec(entry.codec()).status());
-    }
+  if (!map.policy().empty() || adapts_) {
+    SLIMPS_RETURN_IF_ERROR(OnPolicyMap(map));
+  } else if (push_.automatic() && !map.codec().empty()) {
+    SLIMPS_RETURN_IF_ERROR(codecs_.FindAll(map));
     SLIMPS_RETURN_IF_ERROR(push_.Apply(PushDecisionOf(map)));
   } else {
     SetPushDecision(push_.newest(), &decision);
   }
   if (pull_.automatic() && !map.pull_codec().empty()) {
-    SLIMPS_RETURN_IF_ERROR(FindCodec(map.pull_codec()).status());
+    SLIMPS_RETURN_IF_ERROR(codecs_.Find(map.pull_codec()).status());
     SLIMPS_RETURN_IF_ERROR(pull_.Apply(PullDecisionOf(map)));
   } else {
     SetPullDecision(pull_.newest(), &decision);

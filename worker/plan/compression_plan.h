@@ -9,12 +9,14 @@
 // A fixed threshold, a loaded table or no compression starts decided. With remeasure_every, some
 // later rounds measure a few tensors (MeasuringSchedule) and are reported. A CodecMap answers each
 // report. The worker starts no round to which that map might apply until the map arrives. Pushes
-// and pulls are decided apart (PlanSide).
+// and pulls are decided apart (PlanSide). A policy that adapts decides pushes in the threshold's
+// place, by reports of its own (PolicySide).
 //
 // Source: SlimGC section 3.3. Thread-safe.
 #ifndef SLIMPS_WORKER_PLAN_COMPRESSION_PLAN_H_
 #define SLIMPS_WORKER_PLAN_COMPRESSION_PLAN_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -31,8 +33,10 @@
 #include "compress/policy/threshold_table.h"
 #include "proto/base/mutex.h"
 #include "proto/slimps.pb.h"
+#include "worker/plan/codec_table.h"
 #include "worker/plan/measuring_schedule.h"
 #include "worker/plan/plan_side.h"
+#include "worker/plan/policy_side.h"
 #include "worker/tensor/key_table.h"
 
 namespace slimps {
@@ -46,6 +50,15 @@ struct CompressionPlanOptions {
   std::optional<uint64_t> fixed_pull_threshold_bytes;
   std::optional<ThresholdTable> pull_table;
   uint64_t remeasure_every = 0;  // rounds from one pair of measured rounds to the next; 0: never
+  // What decides pushes: "threshold", or a policy that adapts (compress/policy/controllers). Then
+  // `compression` is "none".
+  std::string policy = PolicySide::kThreshold;
+  uint32_t workers = 1;  // of the job
+  // Pulls carry changes in the codec of the tensor's push. Needs a policy that adapts.
+  bool pulls_follow_policy = false;
+  // Returns the learning rate of a round, for a policy that adapts; 0: not known. null: it never
+  // is. Called without the plan's lock, from the thread that sends the policy's report.
+  std::function<double(uint64_t round)> learning_rate = nullptr;
   // True if this worker measures the tensor; null: it measures every one. Workers may measure
   // different tensors. All use the same codecs all the same.
   std::function<bool(const TensorPlan&)> is_measured = nullptr;
@@ -62,6 +75,61 @@ class CompressionPlan final {
   // a table measured with another codec.
   [[nodiscard]] static absl::StatusOr<std::unique_ptr<CompressionPlan>> Create(
       const CompressionPlanOptions& options);
+
+  // ---- a policy that adapts
+
+  // True if pushes follow one.
+  bool adapts() const { return adapts_; }
+
+  // Takes all tensors of the job, before the first push; again when there are more of them. What
+  // the policy decides for them holds until the scheduler decides. Does nothing without a policy.
+  // InvalidArgument: the policy makes no sense for them, or asks for a codec that does not exist or
+  // cannot be changed for another in mid-run. Nothing has changed.
+  [[nodiscard]] absl::Status BeginPolicy(const std::vector<const TensorPlan*>& tensors);
+
+  // What the policy wants to know, and when. Constant.
+  const ReportPlan& report_plan() const { return report_plan_; }
+
+  // Returns the policy's candidates for a tensor, the same in all rounds. They live as long as the
+  // plan.
+  [[nodiscard]] absl::StatusOr<std::vector<PolicySide::Level>> LevelsOf(const TensorPlan& tensor);
+
+  // True if the candidates are measured in `round` (PolicySide::Measures).
+  bool MeasuresLevels(uint64_t round) const;
+
+  // Returns the codecs among which this worker chooses in `round`; empty: there is no choice. They
+  // live as long as the plan.
+  [[nodiscard]] absl::StatusOr<std::vector<const Codec*>> StepsFor(const TensorPlan& tensor,
+                                                                   uint64_t round);
+
+  // Begins a round, in order, before its first push. `gains` and `iteration` are of the round
+  // before (PolicySide::EndRound); nullopt: there was none.
+  struct EndedRound {
+    std::vector<double> gains;
+    absl::Duration iteration;
+  };
+  void BeginRound(uint64_t round, const std::optional<EndedRound>& before);
+
+  // True if the policy's report is due before a push of `round`.
+  bool PolicyReportIsDue(uint64_t round) const;
+
+  // Returns that report, once, with what was measured of tensors.
+  wire::ThresholdReport TakePolicyReport(uint64_t round, Report measured);
+
+  // Returns how far this worker's policy is after `rounds` rounds, without its samples. Waits for
+  // the answer to the last report. REQUIRES: no push is under way.
+  // DeadlineExceeded: the answer did not come.
+  [[nodiscard]] absl::StatusOr<wire::SavedPolicy> SavePolicy(uint64_t rounds,
+                                                             absl::Duration timeout);
+
+  // Goes on from there. REQUIRES: BeginPolicy was OK, and no push was made.
+  // InvalidArgument: decisions that this plan cannot follow. Nothing has changed.
+  [[nodiscard]] absl::Status ResumePolicy(const wire::SavedPolicy& saved);
+
+  // Returns PolicySide::decisions().
+  std::vector<wire::CodecMap> decisions() const;
+
+  // ---- every plan
 
   // True for rounds up to pre_steps while nothing is decided: every tensor is measured, alone on
   // the wire.
@@ -130,8 +198,6 @@ class CompressionPlan final {
   };
 
   explicit CompressionPlan(const CompressionPlanOptions& options);
-  absl::StatusOr<const Codec*> FindCodec(const std::string& spec)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // True if a push of `round` need not wait: the plan has failed, or the decision for `round` is
   // known, or `round` is at most the one after the last profiled round, which goes out raw.
   bool MayGoOn(uint64_t round) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -140,18 +206,22 @@ class CompressionPlan final {
   wire::ThresholdReport ProfileReport() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   wire::ThresholdReport PairReport(uint64_t pair, uint64_t round)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status OnPolicyMap(const wire::CodecMap& map) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const CompressionPlanOptions options_;
   const Codec* compressor_ = nullptr;  // one of codecs_; constant after Create
+  // Constant after Create.
+  bool adapts_ = false;
+  ReportPlan report_plan_;
 
   mutable Mutex mutex_;
   // False while profiling, and while waiting for the answer to the profile.
   bool is_decided_ ABSL_GUARDED_BY(mutex_) = true;
-  std::map<std::string, std::unique_ptr<Codec>> codecs_
-      ABSL_GUARDED_BY(mutex_);  // by spec; never erased
+  CodecTable codecs_ ABSL_GUARDED_BY(mutex_);
   MeasuringSchedule schedule_ ABSL_GUARDED_BY(mutex_);
   PlanSide push_ ABSL_GUARDED_BY(mutex_);
   PlanSide pull_ ABSL_GUARDED_BY(mutex_);
+  PolicySide policy_ ABSL_GUARDED_BY(mutex_);
   uint64_t reported_pair_ ABSL_GUARDED_BY(mutex_) = 0;
   std::optional<Awaited> awaited_ ABSL_GUARDED_BY(mutex_);
   std::optional<wire::CodecMap> decision_ ABSL_GUARDED_BY(mutex_);

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/plan/decision_proto.h"
 
+#include <string>
+#include <vector>
+
 namespace slimps {
 
 CodecDecision PushDecisionOf(const wire::CodecMap& map) {
@@ -9,7 +12,12 @@ CodecDecision PushDecisionOf(const wire::CodecMap& map) {
                          .codec_below = map.codec_below(),
                          .codec = map.codec()};
   if (map.has_threshold()) decision.threshold_bytes = map.threshold_bytes();
-  for (const wire::CodecEntry& entry : map.entries()) decision.entries[entry.key()] = entry.codec();
+  for (const wire::CodecEntry& entry : map.entries()) {
+    std::vector<std::string>& codecs = decision.entries[entry.key()];
+    codecs.clear();
+    for (const wire::CodecStep& step : entry.steps()) codecs.push_back(step.codec());
+    if (codecs.empty()) codecs.push_back(entry.codec());
+  }
   return decision;
 }
 

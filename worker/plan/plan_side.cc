@@ -54,6 +54,11 @@ absl::Status PlanSide::Start(const std::string& spec, const Codec& codec,
   return absl::OkStatus();
 }
 
+void PlanSide::StartPolicy(CodecDecision first) {
+  automatic_ = true;
+  map_ = CodecMap(std::move(first));
+}
+
 absl::Status PlanSide::Apply(CodecDecision decision) { return map_.Apply(std::move(decision)); }
 
 bool PlanSide::IsInPair(const TensorPlan& tensor, uint64_t round) const {
@@ -63,17 +68,24 @@ bool PlanSide::IsInPair(const TensorPlan& tensor, uint64_t round) const {
          schedule_->IsChosen(tensor, round, decision.threshold_bytes);
 }
 
-std::string PlanSide::SpecFor(const TensorPlan& tensor, uint64_t round) const {
+std::string PlanSide::SpecFor(const TensorPlan& tensor, uint64_t round, size_t step) const {
   if (profiled_ && round <= schedule_->pre_steps()) {
     const StepKind step = ProfilingStep(round, schedule_->pre_steps());
     return step == StepKind::kCompressed ? settled_codec_ : kRaw;
   }
-  std::string spec(map_.CodecFor(tensor.key.id(), tensor.bytes(), round));
+  std::string spec(map_.CodecFor(tensor.key.id(), tensor.bytes(), round, step));
   if (!IsInPair(tensor, round)) return spec;
   if (schedule_->pairs().KindOf(round) == RoundKind::kOtherWay) {
     spec = spec == kRaw ? codec_ : kRaw;
   }
   return spec == codec_ ? settled_codec_ : spec;
+}
+
+std::vector<std::string> PlanSide::StepsFor(const TensorPlan& tensor, uint64_t round) const {
+  const CodecDecision& decision = map_.DecisionAt(round);
+  const auto entry = decision.entries.find(tensor.key.id());
+  if (entry == decision.entries.end() || entry->second.size() < 2) return {};
+  return entry->second;
 }
 
 bool PlanSide::Measures(const TensorPlan& tensor, uint64_t round) const {

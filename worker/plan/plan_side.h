@@ -13,10 +13,12 @@
 #ifndef SLIMPS_WORKER_PLAN_PLAN_SIDE_H_
 #define SLIMPS_WORKER_PLAN_PLAN_SIDE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -45,6 +47,9 @@ class PlanSide final {
                                    const std::optional<uint64_t>& fixed_threshold,
                                    const std::optional<ThresholdTable>& table);
 
+  // Follows a policy's controller: `first` holds until the scheduler decides.
+  void StartPolicy(CodecDecision first);
+
   // True if the scheduler decides for this side, by what workers measure.
   bool automatic() const { return automatic_; }
   // True if the first pre_steps rounds are measured.
@@ -57,8 +62,15 @@ class PlanSide final {
   // Takes a decision of the scheduler. Errors: those of CodecMap::Apply.
   [[nodiscard]] absl::Status Apply(CodecDecision decision);
 
-  // Returns the codec that holds for the tensor in `round`; "none": it goes as it is.
-  std::string SpecFor(const TensorPlan& tensor, uint64_t round) const;
+  // Returns the codec that holds for the tensor in `round`; "none": it goes as it is. `step` is the
+  // worker's step where the decision leaves a choice.
+  std::string SpecFor(const TensorPlan& tensor, uint64_t round, size_t step = 0) const;
+
+  // Returns the codecs among which the worker chooses; empty: the decision leaves no choice.
+  std::vector<std::string> StepsFor(const TensorPlan& tensor, uint64_t round) const;
+
+  // Forgets decisions that no round from `round` on needs.
+  void ForgetBefore(uint64_t round) { map_.ForgetBefore(round); }
 
   bool Measures(const TensorPlan& tensor, uint64_t round) const;
 

@@ -5,6 +5,8 @@
 #include <optional>
 #include <utility>
 
+#include "proto/base/status_macros.h"
+
 namespace slimps {
 
 PlanInUse::PlanInUse(CompressionPlan* plan, PlanInUseOptions options)
@@ -13,6 +15,17 @@ PlanInUse::PlanInUse(CompressionPlan* plan, PlanInUseOptions options)
 void PlanInUse::SendReport(uint64_t round) const {
   std::optional<wire::ThresholdReport> report = plan_.load()->TakeReport(round);
   if (report) options_.on_report(*std::move(report));
+}
+
+absl::Status PlanInUse::SendPolicyReport(uint64_t round, LevelProbe* probe,
+                                         const std::function<LinkReport()>& take_link) const {
+  CompressionPlan* const plan = plan_.load();
+  probe->BeginRound(round, plan);
+  if (!plan->PolicyReportIsDue(round)) return absl::OkStatus();
+  SLIMPS_ASSIGN_OR_RETURN(Report measured, probe->Take(plan));
+  measured.link = take_link();
+  options_.on_report(plan->TakePolicyReport(round, std::move(measured)));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<const Codec*> PlanInUse::AwaitCodec(const TensorPlan& tensor, uint64_t round) const {

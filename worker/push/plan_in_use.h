@@ -2,7 +2,7 @@
 // PlanInUse: the compression plan that pushes follow, and its reports to the scheduler. While a
 // decision that a push needs does not come, it reports again.
 //
-//   plan.SendReport(round);                                               // if one is due
+//   plan.SendReport(round);                                              // if one is due
 //   SLIMPS_ASSIGN_OR_RETURN(const Codec* codec, plan.AwaitCodec(*tensor, round));
 //
 // Thread-safe.
@@ -13,12 +13,14 @@
 #include <cstdint>
 #include <functional>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "compress/codec/codec.h"
 #include "proto/base/clock.h"
 #include "proto/slimps.pb.h"
 #include "worker/plan/compression_plan.h"
+#include "worker/push/level_probe.h"
 #include "worker/tensor/key_table.h"
 
 namespace slimps {
@@ -37,9 +39,17 @@ class PlanInUse final {
   // Uses `plan` from now on. REQUIRES: it outlives this.
   void Use(CompressionPlan* plan) { plan_.store(plan); }
   CompressionPlan* operator->() const { return plan_.load(); }
+  CompressionPlan* get() const { return plan_.load(); }
 
-  // Sends the report that is due before a push of `round`, if one is.
+  // Sends the threshold's report that is due before a push of `round`, if one is.
   void SendReport(uint64_t round) const;
+
+  // Does the same for a policy that adapts. `probe` has what the policy wants to know, and
+  // `take_link` returns what is known of the link.
+  // REQUIRES: the plan adapts, and the caller may use `probe`.
+  // Errors: those of LevelProbe::Take.
+  [[nodiscard]] absl::Status SendPolicyReport(uint64_t round, LevelProbe* probe,
+                                              const std::function<LinkReport()>& take_link) const;
 
   // Returns the codec of a push. Waits for the decision if `round` needs one.
   // DeadlineExceeded: it did not come within the timeout.

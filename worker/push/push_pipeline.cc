@@ -33,6 +33,7 @@ PushPipeline::PushPipeline(Courier* courier, CompressionPlan* plan, PushPipeline
               .momentum = options_.momentum,
               .sends_whole_gradients = options_.sends_whole_gradients,
               .clock = options_.clock}),
+      probe_(options_.payloads, options_.clock),
       measurement_(
           [this](uint32_t server, std::vector<OutgoingItem> items, int64_t priority) {
             courier_->Dispatch(server, std::move(items), priority);
@@ -165,8 +166,23 @@ absl::StatusOr<OutgoingItem> PushPipeline::PreparePartition(const PushJob& job, 
                                                             uint64_t turn,
                                                             std::shared_ptr<HostBuffer> grad_buf) {
   plan_.SendReport(job.round);
+  if (plan_->adapts()) {
+    SLIMPS_RETURN_IF_ERROR(plan_.SendPolicyReport(job.round, &probe_, [this] {
+      MutexLock lock(&mutex_);
+      return link_.Take();
+    }));
+  }
   SLIMPS_ASSIGN_OR_RETURN(const Codec* codec, plan_.AwaitCodec(*job.tensor, job.round));
   const TensorPlan* const tensor = job.tensor;
+  if (grad_buf != nullptr && plan_->adapts()) {
+    CodecState* const state =
+        items_.states().Find(tensor->key.id(), static_cast<uint32_t>(partition));
+    const GradientPart part{
+        .tensor = tensor, .partition = partition, .round = job.round, .grad_buf = grad_buf};
+    const std::span<const float> residual =
+        state == nullptr ? std::span<const float>() : state->residual();
+    SLIMPS_RETURN_IF_ERROR(probe_.See(part, residual, plan_.get()));
+  }
   const size_t held = grad_buf != nullptr ? tensor->partitions[partition].elements * sizeof(float)
                                           : job.ReadyBytes(partition);
   SLIMPS_ASSIGN_OR_RETURN(PreparedPush prepared, items_.Make(job, partition, std::move(grad_buf),
@@ -183,6 +199,7 @@ absl::StatusOr<OutgoingItem> PushPipeline::PreparePartition(const PushJob& job, 
   MutexLock lock(&mutex_);
   CountPrepared(*job.tensor, prepared);
   ++under_way_;
+  if (plan_->adapts()) link_.Sent(options_.clock->Now());
   return std::move(prepared.item);
 }
 
@@ -253,6 +270,7 @@ void PushPipeline::OnAnswered(const TensorPlan& tensor, uint64_t turn, size_t by
   {
     MutexLock lock(&mutex_);
     --under_way_;
+    if (plan_->adapts()) link_.Answered(options_.clock->Now(), bytes, answer.round_trip);
     waiters = unacknowledged_.Take(tensor.key.id(), turn, 1);
     totals_.payload_bytes += bytes;
     totals_.send += answer.round_trip;
@@ -289,14 +307,15 @@ void PushPipeline::WhenAcknowledged(const TensorPlan& tensor, UnacknowledgedPush
   done(status);
 }
 
-absl::Status PushPipeline::UseStates(const std::function<absl::Status(StateStore&)>& use) {
+absl::Status PushPipeline::UseStates(
+    const std::function<absl::Status(StateStore&, LevelProbe&)>& use) {
   {
     MutexLock lock(&mutex_);
     SLIMPS_RETURN_IF_ERROR(AwaitIdle(options_.timeout));
     // Keeps the push thread and PrepareNow from encoding while `use` runs.
     encoding_ = true;
   }
-  const absl::Status used = use(items_.states());
+  const absl::Status used = use(items_.states(), probe_);
   EndEncoding();
   return used;
 }

@@ -36,6 +36,8 @@
 #include "worker/courier/courier.h"
 #include "worker/device/device.h"
 #include "worker/plan/compression_plan.h"
+#include "worker/push/level_probe.h"
+#include "worker/push/link_figures.h"
 #include "worker/push/payload_maker.h"
 #include "worker/push/plan_in_use.h"
 #include "worker/push/push_item_maker.h"
@@ -116,10 +118,11 @@ class PushPipeline final {
   // thread or on the thread of Fail or of the destructor.
   void WhenAcknowledged(const TensorPlan& tensor, UnacknowledgedPushes::Waiter done);
 
-  // Waits as Drain does, then calls `use` with what codecs keep of every partition, and returns its
-  // result. Nothing is encoded while `use` runs.
+  // Waits as Drain does, then calls `use` with what codecs keep of every partition and what a
+  // policy has measured, and returns its result. Nothing is encoded while `use` runs.
   // DeadlineExceeded: some pushes stayed unacknowledged.
-  [[nodiscard]] absl::Status UseStates(const std::function<absl::Status(StateStore&)>& use);
+  [[nodiscard]] absl::Status UseStates(
+      const std::function<absl::Status(StateStore&, LevelProbe&)>& use);
 
   // Returns the codec of a push, for a caller that makes the payloads itself (PushJob::ready).
   // Waits for the decision if `round` needs one.
@@ -182,6 +185,7 @@ class PushPipeline final {
   // Owned by the thread that has set encoding_: the push thread, or a thread in PrepareNow or
   // UseStates.
   PushItemMaker items_;
+  LevelProbe probe_;
   Coalescer coalescer_;
   PushMeasurement measurement_;
 
@@ -191,6 +195,7 @@ class PushPipeline final {
   std::map<std::pair<int64_t, uint64_t>, Work> queue_ ABSL_GUARDED_BY(mutex_);
   uint64_t next_sequence_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t under_way_ ABSL_GUARDED_BY(mutex_) = 0;  // handed over to be sent, unanswered
+  LinkFigures link_ ABSL_GUARDED_BY(mutex_);
   UnacknowledgedPushes unacknowledged_ ABSL_GUARDED_BY(mutex_);
   size_t bytes_waiting_ ABSL_GUARDED_BY(mutex_) = 0;
   PushTotals totals_ ABSL_GUARDED_BY(mutex_);

@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::string_view kMagic = "SLPSRESI";
 constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersionWithPolicy = 2;
 
 PartitionGrid GridOf(const TensorPlan& tensor) {
   return {.elements = tensor.elements, .partition_elements = tensor.partitions[0].elements};
@@ -53,9 +54,9 @@ absl::Status ReadKey(ContentReader& reader, const std::vector<const TensorPlan*>
 }  // namespace
 
 std::string BuildResiduals(const std::vector<const TensorPlan*>& tensors, float grad_scale,
-                           const StateStore& states) {
+                           const StateStore& states, std::string_view policy) {
   ContentBuilder content(kMagic);
-  content.Add(kVersion);
+  content.Add(policy.empty() ? kVersion : kVersionWithPolicy);
   content.Add(grad_scale);
   content.Add(static_cast<uint32_t>(tensors.size()));
   for (const TensorPlan* tensor : tensors) {
@@ -64,18 +65,20 @@ std::string BuildResiduals(const std::vector<const TensorPlan*>& tensors, float 
     content.Add(uint64_t{grid.elements});
     content.Add(uint64_t{grid.partition_elements});
   }
+  if (!policy.empty()) content.AddText(policy);
   content.AddBytes(states.Serialize());
   return std::move(content).Seal();
 }
 
 absl::Status ParseResiduals(std::string_view content, const std::vector<const TensorPlan*>& tensors,
-                            float grad_scale, StateStore* states) {
+                            float grad_scale, StateStore* states, std::string* policy) {
   SLIMPS_ASSIGN_OR_RETURN(ContentReader reader, ContentReader::Open(content, kMagic, "residuals"));
   uint32_t version = 0, keys = 0;
   float scale = 0;
   SLIMPS_RETURN_IF_ERROR(reader.Read(&version, "version"));
-  if (version != kVersion) {
-    return reader.Wrong(absl::StrCat("expected version ", kVersion, ", got ", version));
+  if (version != kVersion && version != kVersionWithPolicy) {
+    return reader.Wrong(
+        absl::StrCat("expected version ", kVersion, " or ", kVersionWithPolicy, ", got ", version));
   }
   SLIMPS_RETURN_IF_ERROR(reader.Read(&scale, "grad_scale"));
   if (scale != grad_scale) {
@@ -85,6 +88,11 @@ absl::Status ParseResiduals(std::string_view content, const std::vector<const Te
   SLIMPS_RETURN_IF_ERROR(reader.Read(&keys, "keys"));
   std::map<KeyId, Cut> cuts;
   for (uint32_t i = 0; i < keys; ++i) SLIMPS_RETURN_IF_ERROR(ReadKey(reader, tensors, &cuts));
+  std::string_view progress;
+  if (version == kVersionWithPolicy) {
+    SLIMPS_ASSIGN_OR_RETURN(progress, reader.TakeText("the policy"));
+  }
+  if (policy != nullptr) *policy = std::string(progress);
   SLIMPS_RETURN_IF_ERROR(states->Parse(reader.rest()));
   for (const KeyId key : states->Keys()) {
     const auto cut = cuts.find(key);

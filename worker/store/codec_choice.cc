@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/store/codec_choice.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "compress/policy/threshold_table_file.h"
 #include "glog/logging.h"
 #include "proto/base/status_macros.h"
+#include "proto/base/trace/trace.h"
+#include "proto/learning_rate.h"
 #include "worker/combination.h"
 #include "worker/pull/pulled_form.h"
 
@@ -22,25 +25,81 @@ absl::StatusOr<std::unique_ptr<const Codec>> MakePullCodec(const std::string& te
 
 bool IsChange(const std::string& codec) { return PulledFormOf(codec) == PulledForm::kChange; }
 
+// The value of pull_compression with which pulls carry what the policy has chosen for pushes.
+constexpr char kPolicy[] = "policy";
+
+// Refuses options of the threshold beside a policy that adapts, and the reverse.
+absl::Status CheckWithPolicy(const CompressionPlanOptions& plan) {
+  const auto refuse = [&](const char* option, const std::string& got, const char* expected) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(option, "=", got, " with policy ", plan.policy, ": expected ", expected));
+  };
+  if (plan.policy == PolicySide::kThreshold) {
+    if (!plan.pulls_follow_policy) return absl::OkStatus();
+    return refuse("pull_compression", kPolicy, "a codec, or a policy that adapts");
+  }
+  constexpr char kDecides[] = "the default; the policy decides, and there is no threshold";
+  if (plan.fixed_threshold_bytes.has_value()) {
+    return refuse("threshold", absl::StrCat(*plan.fixed_threshold_bytes), kDecides);
+  }
+  if (plan.remeasure_every > 0) {
+    return refuse("remeasure_every", absl::StrCat(plan.remeasure_every), kDecides);
+  }
+  if (plan.table.has_value() || plan.pull_table.has_value()) {
+    return refuse("threshold_table", "FILE", kDecides);
+  }
+  if (plan.pull_compression != "none" && !plan.fixed_pull_threshold_bytes.has_value()) {
+    return refuse("pull_threshold", "auto", "a number of bytes (0 compresses every pull)");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status CodecChoice::Start() {
-  SLIMPS_ASSIGN_OR_RETURN(pull_codec_, MakePullCodec(options_.pull_compression));
+  const bool follows = options_.pull_compression == kPolicy;
+  SLIMPS_ASSIGN_OR_RETURN(pull_codec_, MakePullCodec(follows ? "none" : options_.pull_compression));
   SLIMPS_RETURN_IF_ERROR(CheckCombination({.pull_codec = pull_codec_.get(), .mode = mode_}));
-  return Use(options_.compression, options_.fixed_threshold_bytes, /*pushes=*/nullptr);
+  return UseChosen({.codec = options_.compression,
+                    .fixed_threshold_bytes = options_.fixed_threshold_bytes,
+                    .policy = options_.policy},
+                   /*pushes=*/nullptr);
 }
 
 absl::Status CodecChoice::Use(std::string_view codec_spec,
                               std::optional<uint64_t> fixed_threshold_bytes, PushPipeline* pushes) {
+  return UseChosen({.codec = std::string(codec_spec),
+                    .fixed_threshold_bytes = fixed_threshold_bytes,
+                    .policy = chosen().policy},
+                   pushes);
+}
+
+absl::Status CodecChoice::UsePolicy(std::string_view policy, PushPipeline* pushes) {
+  Chosen chosen = this->chosen();
+  chosen.policy = std::string(policy);
+  return UseChosen(chosen, pushes);
+}
+
+CodecChoice::Chosen CodecChoice::chosen() const {
+  MutexLock lock(&mutex_);
+  return chosen_;
+}
+
+absl::StatusOr<CompressionPlanOptions> CodecChoice::PlanOptionsFor(const Chosen& chosen) const {
+  const bool follows = options_.pull_compression == kPolicy;
   CompressionPlanOptions plan{
-      .compression = std::string(codec_spec),
-      .fixed_threshold_bytes = fixed_threshold_bytes,
+      .compression = chosen.codec,
+      .fixed_threshold_bytes = chosen.fixed_threshold_bytes,
       .pre_steps = options_.pre_steps,
       .table = std::nullopt,
-      .pull_compression = options_.pull_compression,
+      .pull_compression = follows ? "none" : options_.pull_compression,
       .fixed_pull_threshold_bytes = options_.fixed_pull_threshold_bytes,
       .pull_table = std::nullopt,
       .remeasure_every = options_.remeasure_every,
+      .policy = chosen.policy,
+      .workers = options_.num_workers,
+      .pulls_follow_policy = follows,
+      .learning_rate = [this](uint64_t round) { return LearningRateOf(round); },
       .is_measured = [this](const TensorPlan& tensor) { return node_->CrossesNetwork(tensor); }};
   if (plan.remeasure_every > 0 && mode_ != wire::DIST_SYNC) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -53,9 +112,16 @@ absl::Status CodecChoice::Use(std::string_view codec_spec,
     plan.table = std::move(tables.push);
     plan.pull_table = std::move(tables.pull);
   }
-  SLIMPS_ASSIGN_OR_RETURN(std::unique_ptr<CompressionPlan> made, CompressionPlan::Create(plan));
+  SLIMPS_RETURN_IF_ERROR(CheckWithPolicy(plan));
+  return plan;
+}
+
+absl::Status CodecChoice::UseChosen(const Chosen& chosen, PushPipeline* pushes) {
+  SLIMPS_ASSIGN_OR_RETURN(const CompressionPlanOptions options, PlanOptionsFor(chosen));
+  SLIMPS_ASSIGN_OR_RETURN(std::unique_ptr<CompressionPlan> made, CompressionPlan::Create(options));
   const Codec& codec = made->compressor();
-  SLIMPS_RETURN_IF_ERROR(CheckTogether(codec, optimizer()));
+  SLIMPS_RETURN_IF_ERROR(CheckTogether(codec, chosen.policy, optimizer()));
+  if (!keys_->empty()) SLIMPS_RETURN_IF_ERROR(made->BeginPolicy(keys_->InNameOrder()));
   MutexLock lock(&mutex_);
   // A Fail before this point shows here. A later one finds the new plan and fails it.
   SLIMPS_RETURN_IF_ERROR(failed_);
@@ -74,18 +140,61 @@ absl::Status CodecChoice::Use(std::string_view codec_spec,
         "compression before Init"));
   }
   plans_.push_back(std::move(made));
+  chosen_ = chosen;
   if (pushes != nullptr) pushes->UsePlan(plans_.back().get());
   return absl::OkStatus();
 }
 
-absl::Status CodecChoice::CheckTogether(const Codec& codec,
+absl::Status CodecChoice::BeginPolicy(const std::vector<InitTensor>& tensors) {
+  if (!plan()->adapts() || keys_->MaxPushedRounds() > 0) return absl::OkStatus();
+  std::vector<TensorPlan> added;
+  added.reserve(tensors.size());
+  for (const InitTensor& tensor : tensors) {
+    TensorPlan& made = added.emplace_back(TensorPlan{.key = tensor.key, .info = {}, .elements = 1});
+    SLIMPS_ASSIGN_OR_RETURN(made.info, DeclarationOf(tensor));
+    for (const int64_t extent : tensor.shape) made.elements *= static_cast<size_t>(extent);
+  }
+  std::vector<const TensorPlan*> all = keys_->InNameOrder();
+  for (const TensorPlan& made : added) all.push_back(&made);
+  return plan()->BeginPolicy(all);
+}
+
+absl::Status CodecChoice::ResumePolicy(const wire::SavedPolicy& saved, LevelProbe* probe) {
+  const std::string policy = chosen().policy;
+  if (!plan()->adapts() || saved.policy() != policy) {
+    if (saved.policy().empty() && !plan()->adapts()) return absl::OkStatus();
+    LOG(INFO) << "policy " << policy << " begins anew: the residuals were saved with policy "
+              << (saved.policy().empty() ? PolicySide::kThreshold : saved.policy());
+    return absl::OkStatus();
+  }
+  SLIMPS_RETURN_IF_ERROR(plan()->ResumePolicy(saved));
+  return probe->Load(saved, keys_->InNameOrder(), plan());
+}
+
+absl::Status CodecChoice::OnCodecMap(const wire::CodecMap& map) {
+  const size_t known = plan()->decisions().size();
+  SLIMPS_RETURN_IF_ERROR(plan()->OnCodecMap(map));
+  if (map.policy().empty() || plan()->decisions().size() == known) return absl::OkStatus();
+  const SteadyTime now = TraceLog::Global().Now();
+  TraceLog::Global().Add(TraceStage::kDecide, {map.reason(), 0, map.from_round()}, now, now);
+  if (node_->rank() == 0) {
+    LOG(INFO) << "policy " << map.policy() << ", from round " << map.from_round() << ": "
+              << map.reason();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CodecChoice::CheckTogether(const Codec& codec, const std::string& policy,
                                         const std::optional<wire::OptimizerSpec>& optimizer) const {
-  return CheckCombination(
-      {.codec = &codec, .pull_codec = pull_codec_.get(), .mode = mode_, .optimizer = optimizer});
+  return CheckCombination({.codec = &codec,
+                           .pull_codec = pull_codec_.get(),
+                           .policy = policy,
+                           .mode = mode_,
+                           .optimizer = optimizer});
 }
 
 absl::Status CodecChoice::SetOptimizer(const wire::OptimizerSpec& spec) {
-  SLIMPS_RETURN_IF_ERROR(CheckTogether(plan()->compressor(), spec));
+  SLIMPS_RETURN_IF_ERROR(CheckTogether(plan()->compressor(), chosen().policy, spec));
   const bool momenta = spec.kind() == wire::OptimizerSpec::ONEBIT_ADAM;
   if (!momenta && momentum_.CoversAny()) {
     return absl::FailedPreconditionError(absl::StrCat(
@@ -108,6 +217,13 @@ std::optional<wire::OptimizerSpec> CodecChoice::optimizer() const {
   return optimizer_;
 }
 
+double CodecChoice::LearningRateOf(uint64_t round) const {
+  if (const std::optional<double> set = keys_->HighestSetRate(); set.has_value()) return *set;
+  const std::optional<wire::OptimizerSpec> spec = optimizer();
+  if (!spec.has_value() || !ValidateSchedule(spec->schedule()).ok()) return 0;
+  return LearningRateAt(spec->learning_rate(), spec->schedule(), std::max<uint64_t>(round, 1));
+}
+
 bool CodecChoice::compresses_momenta() const {
   MutexLock lock(&mutex_);
   return optimizer_.has_value() && optimizer_->kind() == wire::OptimizerSpec::ONEBIT_ADAM;
@@ -126,18 +242,25 @@ std::string CodecChoice::ChangeCodecFor(const TensorPlan& tensor, uint64_t versi
 
 bool CodecChoice::NeedsCopy(const TensorPlan& tensor, uint64_t version) const {
   if (compresses_momenta()) return true;
-  if (mode_ != wire::DIST_SYNC || !IsChange(options_.pull_compression)) return false;
+  if (mode_ != wire::DIST_SYNC) return false;
+  // Rank 0's choice of a codec counts for a version, and this worker does not know it.
+  if (options_.pull_compression == kPolicy) return true;
+  if (!IsChange(options_.pull_compression)) return false;
   return IsChange(ChangeCodecFor(tensor, version)) || IsChange(ChangeCodecFor(tensor, version + 1));
 }
 
 std::string CodecChoice::Description() const {
+  const Chosen chosen = this->chosen();
   const CompressionPlan& current = *plan();
-  std::string push = current.compressor().spec().ToString();
+  std::string push = chosen.policy == PolicySide::kThreshold
+                         ? current.compressor().spec().ToString()
+                         : absl::StrCat("policy ", chosen.policy);
   // Workers that go by different thresholds would wait for each other in a tensor's phases.
   if (const auto bytes = current.options().fixed_threshold_bytes;
       bytes.has_value() && current.compressor().phases() != nullptr) {
     absl::StrAppend(&push, " from ", *bytes, " bytes");
   }
+  if (options_.pull_compression == kPolicy) return absl::StrCat(push, ", pulls too");
   if (pull_codec_->spec().name == "none") return push;
   return absl::StrCat(push, ", pulls ", pull_codec_->spec().ToString());
 }

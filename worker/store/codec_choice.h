@@ -26,6 +26,7 @@
 #include "worker/plan/compression_plan.h"
 #include "worker/push/push_pipeline.h"
 #include "worker/store/worker_node.h"
+#include "worker/tensor/init_tensor.h"
 #include "worker/tensor/key_table.h"
 #include "worker/tensor/shared_momentum.h"
 
@@ -49,6 +50,24 @@ class CodecChoice final {
   [[nodiscard]] absl::Status Use(std::string_view codec_spec,
                                  std::optional<uint64_t> fixed_threshold_bytes,
                                  PushPipeline* pushes);
+
+  // Same, and sets what decides which codec a push uses (KVStore::SetPolicy).
+  // REQUIRES: no push was made.
+  [[nodiscard]] absl::Status UsePolicy(std::string_view policy, PushPipeline* pushes);
+
+  // Tells a policy that adapts of tensors that are about to be initialised. Does nothing once
+  // pushes have been made.
+  // InvalidArgument: the policy makes no sense for the store's tensors and these together.
+  [[nodiscard]] absl::Status BeginPolicy(const std::vector<InitTensor>& tensors);
+
+  // Goes on where the job was saved, if it had the same policy; else that policy begins anew.
+  // InvalidArgument: the policy cannot follow the saved decisions. Nothing has changed.
+  // REQUIRES: no push was made, and the caller may use `probe`.
+  [[nodiscard]] absl::Status ResumePolicy(const wire::SavedPolicy& saved, LevelProbe* probe);
+
+  // Takes a decision of the scheduler, and logs a policy's on rank 0.
+  // Errors: those of CompressionPlan::OnCodecMap.
+  [[nodiscard]] absl::Status OnCodecMap(const wire::CodecMap& map);
 
   // Remembers the optimizer that this worker was told.
   // InvalidArgument: it does not go with the codecs, the thresholds or the store's mode.
@@ -85,8 +104,20 @@ class CodecChoice final {
   void Fail(const absl::Status& why);
 
  private:
-  absl::Status CheckTogether(const Codec& codec,
+  // What the user has chosen for pushes.
+  struct Chosen {
+    std::string codec;
+    std::optional<uint64_t> fixed_threshold_bytes;
+    std::string policy;
+  };
+
+  absl::Status UseChosen(const Chosen& chosen, PushPipeline* pushes);
+  absl::StatusOr<CompressionPlanOptions> PlanOptionsFor(const Chosen& chosen) const;
+  absl::Status CheckTogether(const Codec& codec, const std::string& policy,
                              const std::optional<wire::OptimizerSpec>& optimizer) const;
+  Chosen chosen() const;
+  // Returns the highest of all keys, as far as this worker knows it; 0: it does not.
+  double LearningRateOf(uint64_t round) const;
 
   const wire::StoreMode mode_;
   const KVStoreOptions& options_;
@@ -100,6 +131,7 @@ class CodecChoice final {
   absl::Status failed_ ABSL_GUARDED_BY(mutex_);
   // None is erased: a pointer that a thread found here stays valid.
   std::vector<std::unique_ptr<CompressionPlan>> plans_ ABSL_GUARDED_BY(mutex_);
+  Chosen chosen_ ABSL_GUARDED_BY(mutex_);  // of the newest plan
   std::optional<wire::OptimizerSpec> optimizer_ ABSL_GUARDED_BY(mutex_);
   std::string told_difference_ ABSL_GUARDED_BY(mutex_);  // between workers' compression
 };

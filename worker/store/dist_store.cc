@@ -2,6 +2,7 @@
 #include "worker/store/dist_store.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -59,8 +60,7 @@ absl::Status DistStore::Start() {
              codecs_.Fail(why);
              tensors_->Fail(why);
            },
-       .on_codec_map =
-           [this](const wire::CodecMap& map) { return codecs_.plan()->OnCodecMap(map); }});
+       .on_codec_map = [this](const wire::CodecMap& map) { return codecs_.OnCodecMap(map); }});
 }
 
 // ---- keys and what holds for all of them --------------------------------------------------------
@@ -68,6 +68,7 @@ absl::Status DistStore::Start() {
 absl::Status DistStore::Init(const std::vector<InitTensor>& tensors) {
   SLIMPS_RETURN_IF_ERROR(node_.CheckOpen());
   SLIMPS_RETURN_IF_ERROR(keys_.CheckNew(tensors));
+  SLIMPS_RETURN_IF_ERROR(codecs_.BeginPolicy(tensors));
   const Codec& codec = codecs_.plan()->compressor();
   const DeclareOptions declare = {.partition_bytes = options_.partition_bytes,
                                   .num_servers = options_.num_servers,
@@ -137,6 +138,14 @@ absl::Status DistStore::ChangeCompression(std::string_view codec_spec, Compresse
   return SetOptimizer(*set);  // the servers must now use another weight decay
 }
 
+absl::Status DistStore::SetPolicy(std::string_view policy) {
+  SLIMPS_RETURN_IF_ERROR(node_.CheckOpen());
+  if (keys_.MaxPushedRounds() > 0) {
+    return absl::FailedPreconditionError("the policy must be set before the first push");
+  }
+  return codecs_.UsePolicy(policy, tensors_->pushes());
+}
+
 // ---- tensors and rows ---------------------------------------------------------------------------
 
 absl::Status DistStore::Push(const Key& key, std::span<const float> gradient, int priority) {
@@ -201,9 +210,16 @@ std::vector<const TensorPlan*> DistStore::KeysWithStates() const {
 absl::StatusOr<std::string> DistStore::SaveResiduals() {
   SLIMPS_RETURN_IF_ERROR(Wait());
   std::string content;
-  SLIMPS_RETURN_IF_ERROR(tensors_->UseStates([&](StateStore& states) {
+  wire::SavedPolicy policy;
+  CompressionPlan* const plan = codecs_.plan();
+  if (plan->adapts()) {
+    SLIMPS_ASSIGN_OR_RETURN(policy, plan->SavePolicy(keys_.MaxPushedRounds(), options_.timeout));
+  }
+  SLIMPS_RETURN_IF_ERROR(tensors_->UseStates([&](StateStore& states, LevelProbe& probe) {
     const auto build = [&] {
-      content = BuildResiduals(KeysWithStates(), options_.grad_scale, states);
+      if (plan->adapts()) probe.Save(&policy);
+      content =
+          BuildResiduals(KeysWithStates(), options_.grad_scale, states, policy.SerializeAsString());
       return absl::OkStatus();
     };
     return OrOutOfMemory(build, "saving residuals");
@@ -214,11 +230,17 @@ absl::StatusOr<std::string> DistStore::SaveResiduals() {
 absl::Status DistStore::LoadResiduals(std::string_view content) {
   SLIMPS_RETURN_IF_ERROR(Wait());
   StateStore loaded;
+  std::string progress;
+  wire::SavedPolicy policy;
   const auto parse = [&] {
-    return ParseResiduals(content, KeysWithStates(), options_.grad_scale, &loaded);
+    return ParseResiduals(content, KeysWithStates(), options_.grad_scale, &loaded, &progress);
   };
   SLIMPS_RETURN_IF_ERROR(OrOutOfMemory(parse, "loading residuals"));
-  return tensors_->UseStates([&](StateStore& states) {
+  if (!policy.ParseFromString(progress)) {
+    return absl::InvalidArgumentError("residuals: the policy: expected a wire::SavedPolicy");
+  }
+  return tensors_->UseStates([&](StateStore& states, LevelProbe& probe) -> absl::Status {
+    SLIMPS_RETURN_IF_ERROR(codecs_.ResumePolicy(policy, &probe));
     states.ReplaceBy(std::move(loaded));
     return absl::OkStatus();
   });
@@ -262,5 +284,29 @@ StoreTotals DistStore::totals() const {
 PushCounts DistStore::push_counts(const Key& key) const { return tensors_->pushes()->counts(key); }
 
 std::optional<wire::CodecMap> DistStore::codec_map() const { return codecs_.plan()->decision(); }
+
+std::vector<wire::CodecMap> DistStore::policy_decisions() const {
+  return codecs_.plan()->decisions();
+}
+
+std::vector<KeyCodec> DistStore::key_codecs() const {
+  const std::optional<wire::CodecMap> map = codec_map();
+  std::vector<KeyCodec> codecs;
+  if (!map.has_value() || map->policy().empty()) return codecs;
+  std::map<KeyId, const wire::CodecEntry*> entries;
+  for (const wire::CodecEntry& entry : map->entries()) entries[entry.key()] = &entry;
+  for (const TensorPlan* tensor : keys_.InNameOrder()) {
+    const auto entry = entries.find(tensor->key.id());
+    KeyCodec& out = codecs.emplace_back(KeyCodec{.key = tensor->key, .codec = "none"});
+    if (entry == entries.end()) continue;
+    out.codec = entry->second->codec();
+    out.reason = entry->second->reason();
+    if (entry->second->steps_size() > 0) out.codec.clear();
+    for (const wire::CodecStep& step : entry->second->steps()) {
+      absl::StrAppend(&out.codec, out.codec.empty() ? "" : " > ", step.codec());
+    }
+  }
+  return codecs;
+}
 
 }  // namespace slimps

@@ -71,6 +71,7 @@ class DistStore final : public KVStore {
   absl::StatusOr<std::string> SaveResiduals() override;
   absl::Status LoadResiduals(std::string_view content) override;
   absl::Status ChangeCompression(std::string_view codec_spec, CompressedKeys keys) override;
+  absl::Status SetPolicy(std::string_view policy) override;
   absl::Status Barrier() override;
   absl::StatusOr<std::vector<double>> AllReduceSumFor(std::string_view purpose,
                                                       const std::vector<double>& values) override;
@@ -88,6 +89,8 @@ class DistStore final : public KVStore {
   }
   bool push_may_wait(size_t bytes) const override { return !tensors_->HasRoom(bytes); }
   std::optional<wire::CodecMap> codec_map() const override;
+  std::vector<wire::CodecMap> policy_decisions() const override;
+  std::vector<KeyCodec> key_codecs() const override;
   PushTreatment push_treatment() const override {
     return {.grad_scale = options_.grad_scale, .codec = &codecs_.plan()->compressor()};
   }

@@ -144,6 +144,10 @@ absl::Status GuardedStore::ChangeCompression(std::string_view codec_spec, Compre
   return Guarded([&] { return store_->ChangeCompression(codec_spec, keys); });
 }
 
+absl::Status GuardedStore::SetPolicy(std::string_view policy) {
+  return Guarded([&] { return store_->SetPolicy(policy); });
+}
+
 absl::Status GuardedStore::Barrier() {
   return Guarded([&] { return store_->Barrier(); });
 }

@@ -56,6 +56,7 @@ class GuardedStore final : public KVStore {
   absl::StatusOr<std::string> SaveResiduals() override;
   absl::Status LoadResiduals(std::string_view content) override;
   absl::Status ChangeCompression(std::string_view codec_spec, CompressedKeys keys) override;
+  absl::Status SetPolicy(std::string_view policy) override;
   absl::Status Barrier() override;
   absl::StatusOr<std::vector<double>> AllReduceSumFor(std::string_view purpose,
                                                       const std::vector<double>& values) override;
@@ -72,6 +73,10 @@ class GuardedStore final : public KVStore {
   bool measuring() const override { return store_->measuring(); }
   bool push_may_wait(size_t bytes) const override { return store_->push_may_wait(bytes); }
   std::optional<wire::CodecMap> codec_map() const override { return store_->codec_map(); }
+  std::vector<wire::CodecMap> policy_decisions() const override {
+    return store_->policy_decisions();
+  }
+  std::vector<KeyCodec> key_codecs() const override { return store_->key_codecs(); }
 
  private:
   // Returns what `call` returns or, once the store has failed, its failure.

@@ -55,6 +55,11 @@ absl::Status RowTraffic::Push(const Key& key, std::span<const int64_t> rows,
         "push of rows of key ", key.typed_name(), ": expected gradient compression none, got ",
         codec.ToString(), ", whose residuals belong to whole tensors"));
   }
+  if (codecs_->plan()->adapts()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "push of rows of key ", key.typed_name(),
+        ": expected policy threshold, got one that adapts, whose codecs take whole tensors"));
+  }
   if (codecs_->compresses_momenta()) {
     return absl::FailedPreconditionError(absl::StrCat(
         "push of rows of key ", key.typed_name(),

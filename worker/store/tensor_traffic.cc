@@ -118,7 +118,8 @@ absl::Status TensorTraffic::Drain() {
   return drained;
 }
 
-absl::Status TensorTraffic::UseStates(const std::function<absl::Status(StateStore&)>& use) {
+absl::Status TensorTraffic::UseStates(
+    const std::function<absl::Status(StateStore&, LevelProbe&)>& use) {
   return phases_.WhileIdle(options_.timeout, [&] { return push_.UseStates(use); });
 }
 

@@ -93,7 +93,7 @@ class TensorTraffic final {
   // Calls `use` with what codecs keep of every partition, once every push is acknowledged, and
   // returns its result. Nothing is encoded while `use` runs.
   // DeadlineExceeded: some pushes stayed unacknowledged.
-  absl::Status UseStates(const std::function<absl::Status(StateStore&)>& use);
+  absl::Status UseStates(const std::function<absl::Status(StateStore&, LevelProbe&)>& use);
 
  private:
   // Counts the round and returns a job that carries nothing yet.

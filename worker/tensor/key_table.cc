@@ -106,6 +106,16 @@ absl::Status KeyTable::SetHyper(const Key& key, const std::optional<Hyper>& hype
   return absl::OkStatus();
 }
 
+std::optional<double> KeyTable::HighestSetRate() const {
+  MutexLock lock(&mutex_);
+  std::optional<double> highest;
+  for (const auto& [id, entry] : entries_) {
+    if (!entry->hyper.has_value()) continue;
+    highest = std::max(highest.value_or(0), entry->hyper->learning_rate());
+  }
+  return highest;
+}
+
 uint64_t KeyTable::PushedRounds(const Key& key) const {
   MutexLock lock(&mutex_);
   return entries_.at(key.id())->pushed_rounds;

@@ -77,6 +77,9 @@ class KeyTable final {
   // InvalidArgument (names the key): negative or not finite.
   [[nodiscard]] absl::Status SetHyper(const Key& key, const std::optional<Hyper>& hyper);
 
+  // Returns the highest learning rate that SetHyper has set; nullopt: it has set none.
+  std::optional<double> HighestSetRate() const;
+
   // Returns how many rounds this worker has pushed of a key. REQUIRES: Find was OK.
   uint64_t PushedRounds(const Key& key) const;
   uint64_t MaxPushedRounds() const;

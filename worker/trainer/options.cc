@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "compress/codec/codec.h"
+#include "compress/policy/controllers/controller.h"
 #include "proto/base/status_macros.h"
 #include "worker/combination.h"
 #include "worker/kvstore_options.h"
@@ -120,6 +121,14 @@ absl::StatusOr<std::unique_ptr<Codec>> CodecOf(const char* flag, const std::stri
       absl::StrCat("--", flag, "=", compression, ": ", codec.status().message()));
 }
 
+absl::Status CheckPolicyFlag(const std::string& policy) {
+  if (policy == KVStoreOptions().policy) return absl::OkStatus();
+  const absl::Status made = MakeController(policy).status();
+  return made.ok() ? made
+                   : Refuse("policy", policy,
+                            absl::StrCat("threshold or a policy that adapts: ", made.message()));
+}
+
 // Returns the servers' step. A worker pushes gradient * batch, so that a codec's absolute threshold
 // means the same as for gradients summed over the batch. rescale_grad undoes that. A majority of
 // signs was never scaled: each weight moves by the learning rate itself.
@@ -219,12 +228,16 @@ absl::StatusOr<WorkerOptions> CheckWorkerFlags(const WorkerFlags& flags) {
   SLIMPS_RETURN_IF_ERROR(CheckTogether(flags, store));
   SLIMPS_ASSIGN_OR_RETURN(const std::unique_ptr<Codec> codec,
                           CodecOf("compression", store.compression));
-  SLIMPS_ASSIGN_OR_RETURN(const std::unique_ptr<Codec> pull_codec,
-                          CodecOf("pull_compression", store.pull_compression));
+  SLIMPS_ASSIGN_OR_RETURN(
+      const std::unique_ptr<Codec> pull_codec,
+      CodecOf("pull_compression",
+              store.pull_compression == "policy" ? "none" : store.pull_compression));
+  SLIMPS_RETURN_IF_ERROR(CheckPolicyFlag(store.policy));
   WorkerOptions options{
       .flags = flags, .store = store, .train = TrainingOptions(flags, store, codec->combine())};
   const absl::Status together = CheckCombination({.codec = codec.get(),
                                                   .pull_codec = pull_codec.get(),
+                                                  .policy = store.policy,
                                                   .mode = *FindStoreMode(flags.kvstore),
                                                   .optimizer = options.train.optimizer,
                                                   .backup_model = flags.backup_model == "on"});
@@ -232,7 +245,8 @@ absl::StatusOr<WorkerOptions> CheckWorkerFlags(const WorkerFlags& flags) {
     return absl::InvalidArgumentError(
         absl::StrCat("--compression=", store.compression, " --optimizer=", flags.optimizer,
                      " --kvstore=", flags.kvstore, " --backup_model=", flags.backup_model,
-                     " --pull_compression=", store.pull_compression, ": ", together.message()));
+                     " --pull_compression=", store.pull_compression, " --policy=", store.policy,
+                     ": ", together.message()));
   }
   return options;
 }

@@ -24,7 +24,7 @@ std::string HumanBytes(uint64_t bytes) {
 Progress::Progress(const ProgressOptions& options, const Clock* clock, std::ostream* out)
     : options_(options), clock_(clock), out_(out), start_(clock->Now()) {}
 
-void Progress::Report(const StepReport& step, const StoreTotals& totals) {
+void Progress::Report(const StepProgress& step, const StoreTotals& totals) {
   samples_ += step.samples;
   const SteadyTime now = clock_->Now();
   const bool last = step.step == step.steps;
@@ -39,7 +39,7 @@ void Progress::Report(const StepReport& step, const StoreTotals& totals) {
   if (last || step.step % every == 0) *out_ << Line(step, totals, now) << "\n" << std::flush;
 }
 
-std::string Progress::Line(const StepReport& step, const StoreTotals& totals,
+std::string Progress::Line(const StepProgress& step, const StoreTotals& totals,
                            SteadyTime now) const {
   const double seconds = absl::ToDoubleSeconds(now - start_);
   const double rate = seconds > 0 ? static_cast<double>(samples_) / seconds : 0;

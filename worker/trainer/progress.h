@@ -42,10 +42,10 @@ class Progress final {
   Progress(const ProgressOptions& options, const Clock* clock, std::ostream* out);
 
   // Prints the line for this step if one is due.
-  void Report(const StepReport& step, const StoreTotals& totals);
+  void Report(const StepProgress& step, const StoreTotals& totals);
 
  private:
-  std::string Line(const StepReport& step, const StoreTotals& totals, SteadyTime now) const;
+  std::string Line(const StepProgress& step, const StoreTotals& totals, SteadyTime now) const;
 
   const ProgressOptions options_;
   const Clock* const clock_;

@@ -2,6 +2,7 @@
 #include "worker/trainer/summary.h"
 
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "compress/policy/threshold_choice.h"
 #include "compress/policy/threshold_explanation.h"
 #include "proto/base/file.h"
+#include "proto/base/key.h"
 
 namespace slimps {
 
@@ -79,6 +81,31 @@ void AddDecision(const std::string& prefix, const std::optional<wire::CodecMap>&
                                            {"saved", absl::ToDoubleMilliseconds(step.saved)}};
 }
 
+// Returns what a policy has decided for each tensor, in order, with its reasons. A tensor that is
+// not named is pushed raw.
+Json PolicyJson(const std::vector<wire::CodecMap>& decisions,
+                const std::vector<TensorPushes>& tensors) {
+  std::map<KeyId, std::string> names;
+  for (const TensorPushes& tensor : tensors) names[Key(tensor.key).id()] = tensor.key;
+  Json rows = Json::array();
+  for (const wire::CodecMap& decision : decisions) {
+    Json codecs = Json::object(), reasons = Json::object();
+    for (const wire::CodecEntry& entry : decision.entries()) {
+      const auto name = names.find(entry.key());
+      if (name == names.end()) continue;
+      Json steps = Json::array();
+      for (const wire::CodecStep& step : entry.steps()) steps.push_back(step.codec());
+      codecs[name->second] = steps.empty() ? Json(entry.codec()) : std::move(steps);
+      if (!entry.reason().empty()) reasons[name->second] = entry.reason();
+    }
+    rows.push_back({{"from_round", decision.from_round()},
+                    {"reason", decision.reason()},
+                    {"codecs", std::move(codecs)},
+                    {"reasons", std::move(reasons)}});
+  }
+  return rows;
+}
+
 Json StagesJson(const StageTimes& stages) {
   return {{"compute", absl::ToDoubleSeconds(stages.compute)},
           {"copy", absl::ToDoubleSeconds(stages.copy)},
@@ -105,9 +132,9 @@ std::string LayerName(wire::LayerKind layer) {
   return name;
 }
 
-Json TensorsJson(const std::vector<TensorReport>& tensors) {
+Json TensorsJson(const std::vector<TensorPushes>& tensors) {
   Json rows = Json::array();
-  for (const TensorReport& tensor : tensors) {
+  for (const TensorPushes& tensor : tensors) {
     Json row = {
         {"key", tensor.key}, {"layer", LayerName(tensor.layer)}, {"elements", tensor.elements}};
     row.update(PushedJson(tensor.pushed));
@@ -136,6 +163,7 @@ Json RunJson(const Summary& summary) {
           {"optimizer", summary.optimizer},
           {"compression", summary.compression},
           {"threshold", summary.threshold},
+          {"policy", summary.policy},
           {"pull_compression", summary.pull_compression},
           {"pull_threshold", summary.pull_threshold},
           {"backup_model", summary.backup_model},
@@ -163,6 +191,10 @@ absl::StatusOr<ThresholdTable> TableOf(const std::optional<wire::CodecMap>& deci
 
 std::string ExplainDecision(const std::optional<wire::CodecMap>& decision) {
   std::string text;
+  if (decision.has_value() && !decision->policy().empty()) {
+    text = absl::StrCat("policy ", decision->policy(), ", from round ", decision->from_round(),
+                        ": ", decision->reason(), "\n");
+  }
   for (const wire::Direction direction : {wire::PUSH, wire::PULL}) {
     const auto table = TableOf(decision, direction);
     if (!table.ok()) return std::string(table.status().message());
@@ -192,6 +224,7 @@ std::string BuildSummaryJson(const Summary& summary) {
   AddDecision("", summary.decision, wire::PUSH, &json);
   AddDecision("pull_", summary.decision, wire::PULL, &json);
   json["threshold_explanation"] = ExplainDecision(summary.decision);
+  json["policy_decisions"] = PolicyJson(summary.policy_decisions, training.tensors);
   json["tensors"] = TensorsJson(training.tensors);
   // Names come from flags: bytes that are not UTF-8 are replaced, since dump would throw otherwise.
   return json.dump(2, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace) + "\n";

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -24,6 +25,7 @@ struct Summary {
   std::string optimizer;
   std::string compression;
   std::string threshold;  // as the user gave it: "auto" or bytes
+  std::string policy = "threshold";
   std::string pull_compression = "none";
   std::string pull_threshold = "auto";
   std::string kvstore;
@@ -38,6 +40,7 @@ struct Summary {
   TrainingReport training;
   LossSums test;
   std::optional<wire::CodecMap> decision;
+  std::vector<wire::CodecMap> policy_decisions;  // of a policy that adapts, in order
 };
 
 std::string BuildSummaryJson(const Summary& summary);
@@ -47,7 +50,8 @@ std::string BuildSummaryJson(const Summary& summary);
 [[nodiscard]] absl::StatusOr<ThresholdTable> TableOf(const std::optional<wire::CodecMap>& decision,
                                                      wire::Direction direction = wire::PUSH);
 
-// Describes the threshold table in words, one line per size; empty if nothing was measured.
+// Describes the threshold table in words, one line per size; empty if nothing was measured. Of a
+// policy that adapts, describes the decision in force.
 std::string ExplainDecision(const std::optional<wire::CodecMap>& decision);
 
 [[nodiscard]] absl::Status WriteSummary(const std::string& path, const Summary& summary);

@@ -63,7 +63,7 @@ absl::Status SumOverWorkers(KVStore* store, TrainingReport* report) {
     norms.insert(norms.end(), {&pushed->input_norm2, &pushed->decoded_norm2, &pushed->error_norm2});
   };
   add(&report->pushed);
-  for (TensorReport& tensor : report->tensors) add(&tensor.pushed);
+  for (TensorPushes& tensor : report->tensors) add(&tensor.pushed);
   for (EpochReport& epoch : report->epochs) {
     counts.insert(counts.end(), {&epoch.bytes_pushed, &epoch.bytes_pulled});
   }

@@ -2,7 +2,7 @@
 // Train: one worker's training. It initialises the store with the model, runs the steps, drains the
 // store and sums the job's figures. The newest global weights are then in the model's parameters.
 //
-//   auto report = Train(options, data, model, store, [](const StepReport& step) { ... });
+//   auto report = Train(options, data, model, store, [](const StepProgress& step) { ... });
 //
 // Every worker of a job runs the same number of rounds. A worker whose part of an epoch ends
 // earlier contributes nothing to the remaining rounds, so no worker waits for it.
@@ -43,7 +43,7 @@ struct TrainOptions {
   bool evaluate_epochs = false;
 };
 
-struct StepReport {
+struct StepProgress {
   size_t epoch = 0;  // from 1
   size_t epochs = 0;
   size_t step = 0;   // of the whole run, from 1
@@ -54,13 +54,13 @@ struct StepReport {
 };
 
 // Called after each step, on the training thread.
-using StepObserver = std::function<void(const StepReport&)>;
+using StepObserver = std::function<void(const StepProgress&)>;
 
 struct StageTimes {
   absl::Duration compute, copy, encode, send, wait, decode, local_update, overlap;
 };
 
-struct TensorReport {
+struct TensorPushes {
   std::string key;
   wire::LayerKind layer = wire::OTHER;
   uint64_t elements = 0;
@@ -89,7 +89,7 @@ struct TrainingReport {
   uint64_t bytes_pushed = 0;
   uint64_t bytes_pulled = 0;
   PushCounts pushed;
-  std::vector<TensorReport> tensors;  // in the model's order
+  std::vector<TensorPushes> tensors;  // in the model's order
   StageTimes stages;
 
   // Returns fp32 bytes over payload bytes.

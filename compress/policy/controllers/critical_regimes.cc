@@ -8,6 +8,11 @@
 #include "absl/strings/str_format.h"
 
 namespace slimps {
+namespace {
+
+constexpr double kFall = 0.5;
+
+}  // namespace
 
 void CriticalRegimes::Observe(const Report& report) {
   std::map<KeyId, double> norms;
@@ -24,7 +29,7 @@ void CriticalRegimes::Observe(const Report& report) {
                                           : change / before->second;
   }
   norms_ = std::move(norms);
-  learning_rate_fell_ = report.learning_rate > 0 && report.learning_rate < learning_rate_;
+  learning_rate_fell_ = report.learning_rate > 0 && report.learning_rate <= kFall * learning_rate_;
   if (report.learning_rate > 0) learning_rate_ = report.learning_rate;
 }
 

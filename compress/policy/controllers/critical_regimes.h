@@ -4,14 +4,16 @@
 // it). A tensor is in a critical regime, in which it must be compressed little, in three cases:
 //
 // - | |D_before| - |D_now| | >= eta * |D_before|, D being the gradient accumulated over a window
-// - the learning rate has fallen since the window before
+// - the learning rate has fallen to half or less since the window before
 // - there was no window before
 //
 // The paper compares epochs that are an interval of 10 epochs apart, and has eta = 0.5. Here
 // windows follow each other, and their length is an option, since a server knows no epochs: a
 // window of 10 epochs' rounds is the paper's setting. The norm here is the root of the workers' sum
 // of squares, where the paper has the norm of the averaged gradient; over long windows the two fall
-// and rise together. Thread-compatible.
+// and rise together. The paper's learning rates fall in steps of ten, and any fall counts; with a
+// rate that falls a little in every round, as a cosine, that would make all windows critical.
+// Thread-compatible.
 //
 //   CriticalRegimes regimes(/*eta=*/0.5);
 //   regimes.Observe(report);                 // Basis::kAccumulated, once a window

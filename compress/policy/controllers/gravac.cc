@@ -169,10 +169,10 @@ class Gravac final : public Controller {
     }
     const double gained = throughputs_[place_.candidate], ideal = throughputs_[place_.ideal];
     std::string found = absl::StrFormat(
-        "factor %.4g has a gain of %.3g and a compression throughput of %.4g a second, %.4g has "
-        "%.4g",
-        candidate_factor, candidate.gain, 1e9 * gained, options_.factors[place_.ideal],
-        1e9 * ideal);
+        "factor %.4g has a gain of %.3g and a compression throughput of %.4g a second, factor "
+        "%.4g ",
+        candidate_factor, candidate.gain, 1e9 * gained, options_.factors[place_.ideal]);
+    found += ideal > 0 ? absl::StrFormat("has %.4g", 1e9 * ideal) : "was not used";
     if (gained > ideal * (1 + options_.omega)) {
       place_.ideal = place_.candidate;
       place_.candidate = Above(place_.candidate);

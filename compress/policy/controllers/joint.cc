@@ -10,7 +10,8 @@
 //
 // Options:
 //   budget         a codec, whose error for all tensors together is the budget; or a number, the
-//                  total error as a part of |x|^2; default qsgd:bits=4
+//                  total error as a part of |x|^2; default qsgd:bits=4;norm=max. With norm=l2, qsgd
+//                  errs by more than |x|^2, and sending next to nothing would be within that
 //   codecs         the codecs to choose from, with | between them; raw and the budget's codec are
 //                  always among them; default: kCodecs
 //   every          rounds between decisions; default 20
@@ -32,8 +33,9 @@ namespace slimps {
 namespace {
 
 constexpr std::string_view kCodecs =
-    "fp16|1bit|qsgd:bits=8|qsgd:bits=4|qsgd:bits=2|topk:ratio=0.05|topk:ratio=0.01|"
-    "topk:ratio=0.001";
+    "fp16|1bit|qsgd:bits=8;norm=max|qsgd:bits=4;norm=max|qsgd:bits=2;norm=max|topk:ratio=0.05|"
+    "topk:ratio=0.01|topk:ratio=0.001";
+constexpr std::string_view kBudget = "qsgd:bits=4;norm=max";
 constexpr double kWorthwhile = 0.02;
 
 struct JointOptions {
@@ -85,9 +87,7 @@ class Joint final : public Controller {
     const bool valid = WithinBudget(measured, now);
     const Allocation best = Fastest(measured.problem, valid ? std::vector{raw, measured.fixed, now}
                                                             : std::vector{raw, measured.fixed});
-    const Times times = {.best = PredictIterationNs(measured.problem, best),
-                         .now = PredictIterationNs(measured.problem, now),
-                         .raw = PredictIterationNs(measured.problem, raw)};
+    const Times times = PredictedTimes(report, measured.problem, {best, now, raw});
     if (best == now || (valid && times.now <= times.best * (1 + kWorthwhile))) {
       return std::nullopt;
     }
@@ -117,6 +117,20 @@ class Joint final : public Controller {
   struct Times {
     double best = 0, now = 0, raw = 0;  // predicted, in ns
   };
+  struct Compared {
+    const Allocation &best, &now, &raw;
+  };
+
+  // The model begins with the first gradient. What the measured iteration takes beside that, the
+  // forward pass above all, is the same for all allocations.
+  static Times PredictedTimes(const Report& report, const TimedProblem& problem,
+                              const Compared& compared) {
+    const double now = PredictIterationNs(problem, compared.now);
+    const double beside = std::max(0.0, report.iteration_ns - now);
+    return {.best = beside + PredictIterationNs(problem, compared.best),
+            .now = beside + now,
+            .raw = beside + PredictIterationNs(problem, compared.raw)};
+  }
 
   // Each tensor's last level is raw.
   static std::string CodecOf(const TensorReport& tensor, size_t level) {
@@ -186,6 +200,9 @@ class Joint final : public Controller {
             "%.3g of |x|^2, budget %.3g",
             times.best / 1e6, times.now / 1e6, times.raw / 1e6, report.iteration_ns / 1e6,
             Part(ErrorOf(measured, best), measured), Part(measured.problem.budget, measured))};
+    if (!WithinBudget(measured, AllocationOf(measured, in_force_))) {
+      decision.reason += ", which what was in force exceeds";
+    }
     for (size_t i = 0; i < best.size(); ++i) {
       const TensorReport& tensor = *measured.tensors[i];
       const KeyId key = tensor.tensor.key;
@@ -217,7 +234,7 @@ class Joint final : public Controller {
 // Reads budget=NUMBER or budget=CODEC.
 absl::Status ReadBudget(const SpecText& spec, JointOptions& made) {
   const OptionReader options(OwnerOf(spec), spec.options);
-  const std::string text = options.Text("budget", "qsgd:bits=4");
+  const std::string text = options.Text("budget", kBudget);
   double part = 0;
   const char* const end = text.data() + text.size();
   if (const auto read = std::from_chars(text.data(), end, part);
@@ -228,7 +245,7 @@ absl::Status ReadBudget(const SpecText& spec, JointOptions& made) {
     made.budget_part = part;
     return absl::OkStatus();
   }
-  SLIMPS_ASSIGN_OR_RETURN(const SpecText codec, InnerCodecOption(spec, "budget", "qsgd:bits=4"));
+  SLIMPS_ASSIGN_OR_RETURN(const SpecText codec, InnerCodecOption(spec, "budget", kBudget));
   made.budget_codec = ToCodecSpec(codec);
   const auto same = [&](const SpecText& other) { return ToCodecSpec(other) == made.budget_codec; };
   if (std::ranges::none_of(made.codecs, same)) made.codecs.push_back(codec);

@@ -34,7 +34,9 @@ std::string LevelController::UniformCodec(const TensorInfo& tensor) const {
 absl::StatusOr<PolicyDecision> LevelController::Begin(std::span<const TensorInfo> tensors) {
   PolicyDecision decision{
       .from_round = 1,
-      .reason = absl::StrCat(policy_.spec.name, ": the uniform setting, nothing is measured yet")};
+      .reason = absl::StrCat(policy_.spec.name, ": the uniform setting",
+                             plan_.every_rounds > 0 ? ", nothing is measured yet"
+                                                    : " for each tensor, never measured")};
   for (const TensorInfo& tensor : tensors) {
     if (tensor.elements < policy_.min_elements) continue;
     in_force_[tensor.key] = UniformCodec(tensor);
@@ -120,10 +122,10 @@ std::string LevelController::Summary(const Report& report, const Measured& measu
   const auto& tensors = measured.problem.tensors;
   const double bytes = TotalCost(tensors, chosen);
   std::string text = absl::StrFormat(
-      "%s: %.0f bytes a round instead of uniform's %.0f, %.3g times fewer, at an error of %.3g of "
-      "the budget and %.3g of |x|^2",
-      policy_.spec.name, bytes, TotalCost(tensors, measured.uniform),
-      Ratio(TotalCost(tensors, measured.uniform), bytes),
+      "%s: %.0f bytes a round instead of %s %.0f, %.3g times fewer, at an error of %.3g of the "
+      "budget and %.3g of |x|^2",
+      policy_.spec.name, bytes, policy_.regimes.has_value() ? "accordion's" : "uniform's",
+      TotalCost(tensors, measured.uniform), Ratio(TotalCost(tensors, measured.uniform), bytes),
       Ratio(TotalError(tensors, chosen), measured.problem.budget),
       Ratio(TotalError(tensors, chosen), measured.input_norm2));
   if (policy_.objective == Objective::kTime && !KnowsLink(report)) {

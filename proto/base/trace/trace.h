@@ -37,9 +37,10 @@ enum class TraceStage : uint8_t {
   kLocalUpdate,  // backup model: glo_buf and gradient to loc_buf
   kAggregate,    // server: sum, optimizer and encoded change of one round
   kReply,        // server: an answer to a pull, from ready to handed over
+  kDecide,       // a policy's decision has come: its reason, and the round from which it holds
 };
 
-inline constexpr size_t kTraceStages = static_cast<size_t>(TraceStage::kReply) + 1;
+inline constexpr size_t kTraceStages = static_cast<size_t>(TraceStage::kDecide) + 1;
 
 // Returns the stage's name in the viewer, such as "encode".
 std::string_view TraceStageName(TraceStage stage);

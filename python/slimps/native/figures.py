@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Type, TypeVar
 
 from slimps.native import structs
 from slimps.native.library import check, lib, sized
 
+_Row = TypeVar("_Row", structs.ThresholdRow, structs.KeyCodec)
 _TOTALS = ("bytes_pushed", "bytes_pulled", "copy_s", "encode_s", "send_s", "wait_s", "decode_s")
 
 
@@ -41,6 +42,7 @@ def decision(store: int) -> Optional[Dict[str, Any]]:
         "threshold_bytes": threshold(found.threshold_bytes),
         "pull_codec": found.pull_codec.decode("utf-8"),
         "pull_threshold_bytes": threshold(found.pull_threshold_bytes),
+        **_policy(store, found),
         "table": [
             {
                 "direction": "pull" if row.is_pull else "push",
@@ -49,17 +51,30 @@ def decision(store: int) -> Optional[Dict[str, Any]]:
                 "t_cq_ms": row.t_cq_ms,
                 "t_pq_ms": row.t_pq_ms,
             }
-            for row in _table(store)
+            for row in _listed(lib.slimps_get_threshold_table, structs.ThresholdRow, store)
         ],
     }
 
 
-def _table(store: int) -> List[structs.ThresholdRow]:
+def _policy(store: int, found: structs.Decision) -> Dict[str, Any]:
+    """Returns what a policy that adapts has decided; empty without one."""
+    policy, reason = found.policy.decode("utf-8"), found.reason.decode("utf-8")
+    if not policy:
+        return {}
+    codecs, reasons = {}, {}
+    for one in _listed(lib.slimps_get_key_codecs, structs.KeyCodec, store):
+        key = one.key.number if one.key.kind == structs.KEY_INT else one.key.text.decode("utf-8")
+        codecs[key], reasons[key] = one.codec.decode("utf-8"), one.reason.decode("utf-8")
+    return {"policy": policy, "reason": reason, "codecs": codecs, "reasons": reasons}
+
+
+def _listed(function: Callable[..., int], row: Type[_Row], store: int) -> List[_Row]:
+    """Returns all the rows that `function` writes; it says how many there are."""
     count = ctypes.c_size_t()
     room = 0
     while True:
-        rows = (structs.ThresholdRow * room)()
-        check(lib.slimps_get_threshold_table(store, rows, room, ctypes.byref(count)))
+        rows = (row * room)()
+        check(function(store, rows, room, ctypes.byref(count)))
         if count.value <= room:
             return list(rows[: count.value])
         room = count.value

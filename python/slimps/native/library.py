@@ -17,7 +17,7 @@ from typing import Any, Tuple
 from slimps import errors
 from slimps.native import structs
 
-API_VERSION = 1001  # the oldest that has everything used here
+API_VERSION = 1002  # the oldest that has everything used here
 PATH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libslimps.so.1")
 
 _KEY = structs.Key
@@ -57,6 +57,8 @@ _STATUS = {
     "set_updater": (c_void_p, c_void_p, c_void_p),
     "set_gradient_compression": (c_void_p, c_char_p),
     "set_gradient_compression_pairs": (c_void_p, c_void_p, c_void_p, c_size_t),
+    "set_policy": (c_void_p, c_char_p),
+    "get_key_codecs": (c_void_p, c_void_p, c_size_t, c_void_p),
     "save_optimizer_states": (c_void_p, c_void_p, c_void_p),
     "load_optimizer_states": (c_void_p, c_char_p, c_size_t),
     "save_residuals": (c_void_p, c_void_p, c_void_p),

@@ -252,6 +252,9 @@ class Store:
         values = texts(*(text(value, "compression_params") for value in dictionary.values()))
         self._run(lib.slimps_set_gradient_compression_pairs, names, values, len(dictionary))
 
+    def set_policy(self, policy: str) -> None:
+        self._run(lib.slimps_set_policy, text(policy, "policy"))
+
     def save_optimizer_states(self) -> bytes:
         return self._bytes_of(lib.slimps_save_optimizer_states)
 

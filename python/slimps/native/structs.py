@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The structs and types of slimps/c_api.h, c_api_calls.h and c_api_exchange.h."""
+"""The structs and types of the C API: slimps/c_api.h and the headers beside it."""
 
 from __future__ import annotations
 
@@ -96,7 +96,13 @@ class Decision(ctypes.Structure):
         ("pull_threshold_bytes", c_uint64),
         ("codec", c_char_p),
         ("pull_codec", c_char_p),
+        ("policy", c_char_p),
+        ("reason", c_char_p),
     ]
+
+
+class KeyCodec(ctypes.Structure):
+    _fields_ = [("key", Key), ("codec", c_char_p), ("reason", c_char_p)]
 
 
 class ThresholdRow(ctypes.Structure):

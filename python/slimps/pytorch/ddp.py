@@ -28,7 +28,7 @@ class CommHookState:
                       model; parameters that need no gradient are left out. A parameter is a key, so
                       codecs and the threshold table see tensors, not buckets. Or the model itself:
                       then codecs know each layer's kind too, as for DistributedOptimizer
-    compression, threshold, pull_compression, pull_threshold, and all other options
+    compression, threshold, policy, pull_compression, pull_threshold, and all other options
                       the options of slimps.kv.create. Codecs see gradient * grad_scale; the servers
                       undo it
     optimizer         your optimizer, which makes steps with the means. It is needed if the codec
@@ -54,6 +54,7 @@ class CommHookState:
         *,
         compression: Optional[str] = None,
         threshold: Union[int, str, None] = None,
+        policy: Optional[str] = None,
         pull_compression: Optional[str] = None,
         pull_threshold: Union[int, str, None] = None,
         grad_scale: Optional[float] = None,
@@ -84,6 +85,7 @@ class CommHookState:
                 options,
                 compression=compression,
                 threshold=threshold,
+                policy=policy,
                 pull_compression=pull_compression,
                 pull_threshold=pull_threshold,
                 grad_scale=grad_scale,

@@ -13,11 +13,11 @@ import torch
 from slimps import kv, native
 from slimps.errors import FailedPreconditionError
 from slimps.pytorch import arguments, backward, changes, conversion, evaluation, groups, node
-from slimps.pytorch import params, rows, saved_state
+from slimps.pytorch import params, rows, wrapped
 from slimps.pytorch.node_exchange import NodeExchange
 
 
-class DistributedOptimizer(torch.optim.Optimizer):
+class DistributedOptimizer(wrapped.WrappedOptimizer):
     """Replaces `optimizer`: backward pushes gradients, the servers step, step() gets weights.
 
     optimizer         torch.optim.SGD, Adam or AdamW over parameters on the CPU: float32, or float16
@@ -30,7 +30,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
                       layers differently (adacomp) know each layer's kind, which they otherwise take
                       from the shape. None: names by group and place. Parameters that `optimizer`
                       does not step, or that need no gradient, get rank 0's values once
-    compression, threshold, pull_compression, pull_threshold, and all other options
+    compression, threshold, policy, pull_compression, pull_threshold, and all other options
                       the options of slimps.kv.create
     backup_model      True: SlimGC's backup model. The next forward pass starts from this worker's
                       own step while the round is under way, which costs exactly one round of lag.
@@ -115,11 +115,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         node_first: Optional[bool] = None,
         **options: Any,
     ) -> None:
-        self._groups_are_fixed = False
-        super().__init__(optimizer.param_groups, optimizer.defaults)
-        self._groups_are_fixed = True
-        self._wrapped = optimizer
-        self._share_groups()
+        super().__init__(optimizer)
         settings = arguments.settings_of(
             backward_passes_per_step, non_finite, clip_gradient, backup_model, local_lr
         )
@@ -308,58 +304,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         """
         return {**self.store.totals(), **self._exchange.times()}
 
-    # ---- saved and resumed ----------------------------------------------------------------------
-
-    def state_dict(self) -> Dict[str, Any]:
-        """Returns the wrapped optimizer's options, the servers' state, and this worker's residuals.
-
-        Collective. Each worker saves its own result, since residuals differ. Save the model's
-        weights separately, inside global_weights(). The result does not hold the servers' momentum
-        as the backup model has seen it, so the first step after loading lacks it. It does not hold
-        the part of compressed pulls that the servers have not sent yet. Hooks of state_dict() and
-        load_state_dict() see the wrapped optimizer's part.
-        """
-        return saved_state.saved(super().state_dict(), self.store)
-
-    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        """Restores a state_dict() of the same rank. Call it before the first step. Collective.
-
-        Load the model's weights before making this optimizer: the servers begin with them.
-
-        Raises
-            InvalidArgumentError: it is no state_dict() of a DistributedOptimizer, or is from
-                another rank or number of workers.
-        """
-        saved_state.check(state_dict, self.store)
-        super().load_state_dict(state_dict["optimizer"])
-        saved_state.restore(state_dict, self.store)
-
-    def add_param_group(self, param_group: Dict[str, Any]) -> None:
-        if not self._groups_are_fixed:  # the base class's constructor
-            super().add_param_group(param_group)
-            return
-        raise FailedPreconditionError(
-            "add_param_group: the servers know the parameters from the beginning; expected "
-            "it before the DistributedOptimizer is made"
-        )
-
-    def __getstate__(self) -> Any:
-        raise FailedPreconditionError(
-            "DistributedOptimizer: cannot be copied or pickled, it is part of a job; "
-            "state_dict() can"
-        )
-
-    def __setstate__(self, state: Dict[str, Any]) -> None:
-        """Takes over loaded groups, as the wrapped optimizer's kind does."""
-        self._wrapped.__setstate__(state)
-        self._share_groups()
-
     # ---- inside ---------------------------------------------------------------------------------
-
-    def _share_groups(self) -> None:
-        """Makes groups and state those of the wrapped optimizer, which schedulers may hold."""
-        self.param_groups = self._wrapped.param_groups
-        self.state = self._wrapped.state
 
     def _watch_evaluation(self) -> Optional[evaluation.Watch]:
         if not self._backup_model:

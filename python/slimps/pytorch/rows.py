@@ -33,7 +33,7 @@ def expected(
 def check(name: str, store: kv.KVStore, backup_model: bool, node_first: bool) -> None:
     """Raises InvalidArgumentError unless rows of the parameter `name` can be sent."""
     for is_so, why in (
-        (not store.takes_rows, "compression=None, since codecs know whole tensors"),
+        (not store.takes_rows, "compression=None and policy=None, since codecs know whole tensors"),
         (backup_model, "backup_model=False, since its local step needs whole gradients"),
         (node_first, "node_first=False, since the workers of a node add up whole gradients"),
     ):

@@ -34,8 +34,8 @@ TEST(CodecMap, ThresholdZeroCompressesEverythingAndNoneNothing) {
 
 TEST(CodecMap, ListedKeysDoNotFollowTheThreshold) {
   CodecDecision decision = Threshold(1, 1, 1000);
-  decision.entries[7] = "2bit:threshold=0.1";
-  decision.entries[8] = "none";
+  decision.entries[7] = {"2bit:threshold=0.1"};
+  decision.entries[8] = {"none"};
   decision.codec_below = "fp16";
   CodecMap codecs;
   ASSERT_TRUE(codecs.Apply(decision).ok());
@@ -43,6 +43,16 @@ TEST(CodecMap, ListedKeysDoNotFollowTheThreshold) {
   EXPECT_EQ(codecs.CodecFor(8, 4000, 1), "none");
   EXPECT_EQ(codecs.CodecFor(9, 4, 1), "fp16");
   EXPECT_EQ(codecs.CodecFor(9, 4000, 1), "1bit");
+}
+
+TEST(CodecMap, AKeyWithSeveralCodecsTakesTheOneOfTheStep) {
+  CodecDecision decision;
+  decision.entries[7] = {"topk:ratio=0.01", "topk", "none"};
+  decision.entries[8] = {"topk", "none"};
+  EXPECT_EQ(decision.CodecFor(7, 4), "topk:ratio=0.01");
+  EXPECT_EQ(decision.CodecFor(7, 4, 1), "topk");
+  EXPECT_EQ(decision.CodecFor(8, 4, 1), "none");
+  EXPECT_EQ(decision.CodecFor(8, 4, 2), "none") << "the last, as it has fewer";
 }
 
 TEST(CodecMap, RoundsBeforeFromRoundKeepTheEarlierDecision) {

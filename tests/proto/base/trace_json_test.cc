@@ -134,7 +134,7 @@ TEST_F(TraceJson, EveryStageHasItsNameAndRowsComeInTheJourneysOrder) {
   std::vector<std::string> names;
   for (const auto& [tid, name] : Rows(file)) names.push_back(name);
   EXPECT_EQ((std::vector<std::string>{"compute", "wait", "copy", "encode", "send", "pull", "decode",
-                                      "local_update", "aggregate", "reply"}),
+                                      "local_update", "aggregate", "reply", "decide"}),
             names);
   for (const Json& event : OfPhase(file, "M")) {
     if (event["name"] == "thread_sort_index") {

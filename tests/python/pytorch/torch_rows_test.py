@@ -72,6 +72,9 @@ def test_what_cannot_send_rows():
         with refused("0.weight: is sparse; expected sparse=False in its nn.Embedding, or compr"):
             backward(model)
         del optimizer
+    with jobs.lone_store(policy="uniform:codec=topk:ratio=0.01") as store:
+        with refused("is sparse; expected .* policy=None"):
+            slimps.torch.DistributedOptimizer(sgd(model), model, store=store)
 
 
 def test_what_goes_without_whole_gradients_alone(store):

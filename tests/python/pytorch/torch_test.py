@@ -45,7 +45,7 @@ if hasattr(torch, "compile"):  # since torch 2
         jobs.run("torch_scenarios", "compiled_models_keep_their_names")
 
 
-@pytest.mark.parametrize("kind", ["adam", "onebit_adam"])
-def test_a_run_that_was_saved_goes_on_bit_for_bit(tmp_path, kind):
+@pytest.mark.parametrize("name", ["compressed", "onebit_adam", "policy"])
+def test_a_run_that_was_saved_goes_on_bit_for_bit(tmp_path, name):
     for scenario in ("run_through", "save_half_way", "resume"):
-        jobs.run("torch_saved_scenarios", scenario, str(tmp_path / "run"), kind)
+        jobs.run("torch_saved_scenarios", scenario, str(tmp_path / "run"), name)

@@ -53,6 +53,23 @@ TEST_F(CApi, NothingIsDecidedWhereNothingIsMeasured) {
   EXPECT_C_REFUSES(slimps_get_threshold_table(nullptr, nullptr, 0, &count), "store: expected");
 }
 
+TEST_F(CApi, APolicyThatAdaptsNeedsAJob) {
+  EXPECT_C_OK(slimps_set_policy(raw_, "threshold"));
+  EXPECT_C_FAILS(slimps_set_policy(raw_, "lgreco"), SLIMPS_UNIMPLEMENTED, "policy lgreco");
+  EXPECT_C_REFUSES(slimps_set_policy(raw_, nullptr), "policy: expected");
+  EXPECT_C_REFUSES(slimps_set_policy(nullptr, "lgreco"), "store: expected");
+  slimps_decision decision = {};
+  decision.struct_size = sizeof(decision);
+  EXPECT_C_OK(slimps_get_decision(raw_, &decision));
+  EXPECT_STREQ(decision.policy, "");
+  EXPECT_STREQ(decision.reason, "");
+  size_t count = 7;
+  EXPECT_C_OK(slimps_get_key_codecs(raw_, nullptr, 0, &count));
+  EXPECT_EQ(count, 0u);
+  EXPECT_C_REFUSES(slimps_get_key_codecs(raw_, nullptr, 1, &count), "codecs: expected 1");
+  EXPECT_C_REFUSES(slimps_get_key_codecs(raw_, nullptr, 0, nullptr), "count: expected a");
+}
+
 TEST_F(CApi, AProgramOfTheFirstVersionGetsAsMuchOfADecisionAsItKnows) {
   struct {
     uint64_t known[5];

@@ -40,7 +40,6 @@ TEST(CApiBasics, LayoutIsThatOfTheFirstVersion) {
 }
 
 TEST(CApiBasics, LayoutIsThatOfVersion11) {
-  EXPECT_EQ(sizeof(slimps_decision), 56u);
   EXPECT_EQ(offsetof(slimps_decision, codec), 40u);
   EXPECT_EQ(sizeof(slimps_threshold_row), 40u);
   EXPECT_EQ(sizeof(slimps_item), 64u);
@@ -51,6 +50,13 @@ TEST(CApiBasics, LayoutIsThatOfVersion11) {
   EXPECT_EQ(sizeof(slimps_exchange_times), 32u);
   EXPECT_EQ(SLIMPS_LAYER_OTHER, 6);
   EXPECT_EQ(SLIMPS_UNDER_WAY, -1);
+}
+
+TEST(CApiBasics, LayoutIsThatOfVersion12) {
+  EXPECT_EQ(sizeof(slimps_decision), 72u);
+  EXPECT_EQ(offsetof(slimps_decision, policy), 56u);
+  EXPECT_EQ(sizeof(slimps_key_codec), 40u);
+  EXPECT_EQ(offsetof(slimps_key_codec, codec), 24u);
 }
 
 TEST(CApiBasics, NothingIsDestroyedAsWell) {

@@ -58,6 +58,16 @@ TEST(DecisionProto, OneMapHoldsBothDirectionsApart) {
   EXPECT_EQ(map.threshold_bytes(), 0u);
 }
 
+TEST(DecisionProto, StepsOfAKeyComeInTheirOrder) {
+  wire::CodecMap map;
+  wire::CodecEntry* entry = map.add_entries();
+  entry->set_key(17);
+  entry->set_codec("none");
+  entry->add_steps()->set_codec("topk");
+  entry->add_steps()->set_codec("none");
+  EXPECT_EQ(PushDecisionOf(map).entries.at(17), (std::vector<std::string>{"topk", "none"}));
+}
+
 TEST(DecisionProto, KeysThatDoNotFollowTheThresholdAreOfPushesAlone) {
   wire::CodecMap map;
   wire::CodecEntry* entry = map.add_entries();
@@ -65,7 +75,7 @@ TEST(DecisionProto, KeysThatDoNotFollowTheThresholdAreOfPushesAlone) {
   entry->set_codec("topk");
   const CodecDecision push = PushDecisionOf(map);
   ASSERT_EQ(push.entries.size(), 1u);
-  EXPECT_EQ(push.entries.at(17), "topk");
+  EXPECT_EQ(push.entries.at(17), std::vector<std::string>{"topk"});
   EXPECT_TRUE(PullDecisionOf(map).entries.empty());
 }
 

@@ -186,7 +186,7 @@ TEST_F(PushPipelineTest, StatesAreUsedOnceAllIsAnsweredAndNothingIsEncodedMeanwh
   ASSERT_TRUE(transport_.AwaitSent(1));
   std::promise<void> used, go;
   auto user = std::async(std::launch::async, [&] {
-    return pipeline_->UseStates([&](StateStore& states) {
+    return pipeline_->UseStates([&](StateStore& states, LevelProbe&) {
       EXPECT_NE(states.Find(Key("w").id(), 0), nullptr);
       used.set_value();
       go.get_future().wait();
@@ -208,12 +208,12 @@ TEST_F(PushPipelineTest, StatesAreUsedOnceAllIsAnsweredAndNothingIsEncodedMeanwh
 
 TEST_F(PushPipelineTest, StatesThatCannotBeHadAreAnErrorAndThePipelineGoesOn) {
   Make({}, size_t{1} << 30, absl::Milliseconds(50));
-  const absl::Status memory =
-      pipeline_->UseStates([](StateStore&) { return absl::ResourceExhaustedError("too large"); });
+  const absl::Status memory = pipeline_->UseStates(
+      [](StateStore&, LevelProbe&) { return absl::ResourceExhaustedError("too large"); });
   EXPECT_EQ(memory, absl::ResourceExhaustedError("too large"));
   ASSERT_TRUE(pipeline_->Submit(Job(Tensor("w", 8))).ok());
   ASSERT_TRUE(transport_.AwaitSent(1));
-  const auto never = [](StateStore&) {
+  const auto never = [](StateStore&, LevelProbe&) {
     ADD_FAILURE() << "an answer is missing";
     return absl::OkStatus();
   };

@@ -106,6 +106,22 @@ TEST_F(Residuals, KeysThatWereNotSavedBeginAtZeroAndNoStatesAreFine) {
   EXPECT_THAT(loaded.Keys(), IsEmpty());
 }
 
+TEST_F(Residuals, APolicysProgressComesBackAndMayBeSkipped) {
+  StateStore states, loaded;
+  const auto tensors = Tensors(4);
+  Fill(states, tensors);
+  const std::string progress("decided\0so", 10);
+  const std::string content = BuildResiduals(tensors, 1, states, progress);
+  std::string policy = "old";
+  ASSERT_TRUE(ParseResiduals(content, tensors, 1, &loaded, &policy).ok());
+  EXPECT_EQ(policy, progress);
+  EXPECT_THAT(All(loaded, *tensors[1]), ElementsAre(-1, -2, -3));
+  ASSERT_TRUE(ParseResiduals(content, tensors, 1, &loaded).ok());
+  ASSERT_TRUE(
+      ParseResiduals(BuildResiduals(tensors, 1, states), tensors, 1, &loaded, &policy).ok());
+  EXPECT_EQ(policy, "");
+}
+
 TEST_F(Residuals, ContentOfAnotherJobIsRefusedByName) {
   kept_.push_back(Tensor("c", 3, 4));
   const std::vector<const TensorPlan*> other = {kept_.back().get()};
@@ -146,9 +162,9 @@ TEST_F(Residuals, WhatIsDamagedOrOfAnotherKindIsRefused) {
   EXPECT_THAT(Refusal("SLPSOPTS, and so on", absl::StatusCode::kInvalidArgument),
               HasSubstr("begins with SLPSRESI"));
   ContentBuilder newer("SLPSRESI");
-  newer.Add(uint32_t{2});
+  newer.Add(uint32_t{3});
   EXPECT_THAT(Refusal(std::move(newer).Seal(), absl::StatusCode::kInvalidArgument),
-              HasSubstr("expected version 1, got 2"));
+              HasSubstr("expected version 1 or 2, got 3"));
   ContentBuilder hostile("SLPSRESI");
   hostile.Add(uint32_t{1});
   hostile.Add(2.0f);

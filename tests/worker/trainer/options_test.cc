@@ -153,6 +153,29 @@ TEST(WorkerFlags, PullsHaveACodecAndAThresholdOfTheirOwn) {
               AllOf(HasSubstr("--pull_compression=1bit"), HasSubstr("expected dist_sync")));
 }
 
+TEST(WorkerFlags, APolicyTakesItsCodecsFromItsOwnOptions) {
+  WorkerFlags flags = Good();
+  EXPECT_EQ(CheckWorkerFlags(flags)->store.policy, "threshold");
+  flags.store["policy"] = "lgreco:codec=topk:ratio=0.02";
+  flags.store["pull_compression"] = "policy";
+  const auto options = CheckWorkerFlags(flags);
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->store.policy, "lgreco:codec=topk:ratio=0.02");
+  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) { f->store["policy"] = "lgrec"; }),
+              AllOf(HasSubstr("--policy=lgrec"), HasSubstr("did you mean 'lgreco'?")));
+  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) {
+                f->store["policy"] = "gravac";
+                f->store["compression"] = "1bit";
+              }),
+              AllOf(HasSubstr("--compression=1bit"), HasSubstr("--policy=gravac"),
+                    HasSubstr("expected compression none")));
+  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) {
+                f->store["policy"] = "joint";
+                f->kvstore = "dist_async";
+              }),
+              HasSubstr("policy joint with dist_async: expected dist_sync"));
+}
+
 TEST(WorkerFlags, AMajorityOfSignsIsNotRescaled) {
   WorkerFlags flags = Good();
   flags.store["compression"] = "signsgd";

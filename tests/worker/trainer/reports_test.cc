@@ -149,6 +149,33 @@ TEST(Summary, HoldsTheThresholdTableAndItsExplanation) {
   EXPECT_THAT(json["threshold_explanation"].get<std::string>(), HasSubstr("2200000"));
 }
 
+TEST(Summary, HoldsWhatAPolicyHasDecidedWithItsReasons) {
+  Summary summary = SomeSummary();
+  summary.policy = "gravac:codec=topk";
+  wire::CodecMap& first = summary.policy_decisions.emplace_back();
+  first.set_from_round(1);
+  first.set_reason("gravac: the first window");
+  wire::CodecEntry* entry = first.add_entries();
+  entry->set_key(Key("conv.weight").id());
+  entry->set_codec("none");
+  entry->set_reason("as all tensors");
+  entry->add_steps()->set_codec("topk:ratio=0.1");
+  entry->add_steps()->set_codec("none");
+  summary.policy_decisions.push_back(first);
+  summary.policy_decisions[1].set_from_round(504);
+  summary.policy_decisions[1].mutable_entries(0)->clear_steps();
+  const auto json = nlohmann::json::parse(BuildSummaryJson(summary));
+  EXPECT_EQ(json["policy"], "gravac:codec=topk");
+  const auto& decisions = json["policy_decisions"];
+  ASSERT_EQ(decisions.size(), 2u);
+  EXPECT_EQ(decisions[0]["from_round"], 1);
+  EXPECT_EQ(decisions[0]["reason"], "gravac: the first window");
+  EXPECT_EQ(decisions[0]["codecs"], (nlohmann::json{{"conv.weight", {"topk:ratio=0.1", "none"}}}));
+  EXPECT_EQ(decisions[0]["reasons"], (nlohmann::json{{"conv.weight", "as all tensors"}}));
+  EXPECT_EQ(decisions[1]["from_round"], 504);
+  EXPECT_EQ(decisions[1]["codecs"], (nlohmann::json{{"conv.weight", "none"}}));
+}
+
 TEST(Summary, TheMeasuredTableCanBeTakenBack) {
   const auto table = TableOf(SomeDecision());
   ASSERT_TRUE(table.ok()) << table.status();
@@ -206,7 +233,7 @@ TEST(WeightsFile, HoldsNamesShapesAndBits) {
   EXPECT_EQ(first, 1.0f);
 }
 
-StepReport Step(size_t step, size_t steps) {
+StepProgress Step(size_t step, size_t steps) {
   return {.epoch = 1,
           .epochs = 3,
           .step = step,

@@ -217,7 +217,7 @@ TEST(Training, ReportsEveryStep) {
   TrainOptions options = Options(2);
   options.epochs = 2;
   std::vector<std::string> seen;
-  const auto report = Train(options, FakeData(3), &model, &store, [&](const StepReport& step) {
+  const auto report = Train(options, FakeData(3), &model, &store, [&](const StepProgress& step) {
     seen.push_back(absl::StrCat(step.epoch, "/", step.epochs, " ", step.step, "/", step.steps, " ",
                                 step.samples));
   });

@@ -192,6 +192,9 @@ TEST(Accordion, AFallingLearningRateIsCritical) {
   report.learning_rate = 0.01;
   EXPECT_EQ(CodecsOf(**controller->Decide(report, 1510)),
             std::vector<std::string>(3, "topk:ratio=0.1"));
+  report.learning_rate = 0.008;  // as a cosine falls
+  EXPECT_EQ(CodecsOf(**controller->Decide(report, 2010)),
+            std::vector<std::string>(3, "topk:ratio=0.01"));
 }
 
 TEST(LgrecoAccordion, TheBudgetIsAccordionsChoice) {

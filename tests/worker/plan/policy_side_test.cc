@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/plan/policy_side.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "compress/policy/controllers/messages.h"
+
+namespace slimps {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr char kLgreco[] = "lgreco:codec=topk:ratio=0.01,every=10";
+
+std::vector<TensorInfo> Tensors() {
+  return {{.key = 9, .elements = 5000}, {.key = 4, .elements = 8000, .rows = 80, .columns = 100}};
+}
+
+class PolicySideTest : public ::testing::Test {
+ protected:
+  void Begin(const std::string& policy, uint32_t workers = 2) {
+    ASSERT_TRUE(side_.Start(policy, workers).ok());
+    const auto first = side_.Decide(Tensors());
+    ASSERT_TRUE(first.ok()) << first.status();
+    side_.Begin(Tensors(), *first);
+  }
+  // Returns the newest round that the report before `round` covers.
+  uint64_t Reported(uint64_t round) {
+    wire::PolicyReport report;
+    side_.PutReport(round, {}, &report);
+    return report.round();
+  }
+  static wire::CodecMap Map(uint64_t version, uint64_t from_round, const std::string& codec) {
+    wire::CodecMap map;
+    map.set_version(version);
+    map.set_from_round(from_round);
+    map.set_reason("because");
+    map.set_policy_state("state");
+    wire::CodecEntry* entry = map.add_entries();
+    entry->set_key(4);
+    entry->set_codec(codec);
+    return map;
+  }
+
+  PolicySide side_;
+};
+
+TEST_F(PolicySideTest, TheThresholdIsNoPolicyThatAdapts) {
+  ASSERT_TRUE(side_.Start("threshold", 1).ok());
+  EXPECT_FALSE(side_.on());
+}
+
+TEST_F(PolicySideTest, AWindowIsReportedOnceBeforeTheFirstPushAfterIt) {
+  Begin(kLgreco);
+  EXPECT_FALSE(side_.IsDue(10));
+  ASSERT_TRUE(side_.IsDue(11));
+  EXPECT_EQ(side_.WindowBefore(11), 1u);
+  EXPECT_EQ(Reported(11), 10u);
+  EXPECT_FALSE(side_.IsDue(11));
+  EXPECT_FALSE(side_.IsDue(20));
+  ASSERT_TRUE(side_.IsDue(21));
+  EXPECT_EQ(Reported(21), 20u);
+}
+
+TEST_F(PolicySideTest, AReportNamesAllTensorsByRisingKey) {
+  Begin(kLgreco);
+  Report measured;
+  measured.tensors.push_back({.tensor = Tensors()[0], .input_norm2 = 3});
+  wire::PolicyReport report;
+  side_.PutReport(11, measured, &report);
+  EXPECT_EQ(report.policy(), kLgreco);
+  EXPECT_EQ(report.rounds(), 10u);
+  ASSERT_EQ(report.tensors_size(), 2);
+  EXPECT_EQ(report.tensors(0).key(), 4u);
+  EXPECT_EQ(report.tensors(0).rows(), 80u);
+  EXPECT_EQ(report.tensors(0).input_norm2(), 0);
+  EXPECT_EQ(report.tensors(1).input_norm2(), 3);
+}
+
+TEST_F(PolicySideTest, TheIterationTimeIsTheMeanSinceTheLastReport) {
+  Begin(kLgreco);
+  side_.EndRound({}, absl::Milliseconds(10));
+  side_.EndRound({}, absl::Milliseconds(30));
+  wire::PolicyReport report, next;
+  side_.PutReport(11, {}, &report);
+  EXPECT_DOUBLE_EQ(report.iteration_ns(), 20e6);
+  side_.PutReport(21, {}, &next);
+  EXPECT_EQ(next.iteration_ns(), 0) << "not known";
+}
+
+TEST_F(PolicySideTest, StepsFollowGainsFromTheDecisionsRoundOn) {
+  Begin("gravac:theta_min=10,window=10,epsilon=0.5");
+  ASSERT_TRUE(side_.plan().ladders);
+  side_.BeginRound(1);
+  const size_t dense = side_.step();
+  EXPECT_GT(dense, 0u) << "no gain is known yet, so the round is dense";
+  const std::vector<double> high(dense + 1, 0.9), low(dense + 1, 0.1);
+  side_.EndRound(high, absl::Milliseconds(1));
+  side_.BeginRound(2);
+  EXPECT_EQ(side_.step(), 0u);
+  side_.BeginRound(2);
+  EXPECT_EQ(side_.step(), 0u) << "a round begins once";
+  for (uint64_t round = 3; round < 200; ++round) {
+    side_.EndRound(low, absl::Milliseconds(1));
+    side_.BeginRound(round);
+  }
+  EXPECT_EQ(side_.step(), dense);
+}
+
+TEST_F(PolicySideTest, DecisionsAreKeptThatChangeSomething) {
+  Begin(kLgreco);
+  EXPECT_EQ(side_.decisions().size(), 1u);
+  side_.Follow(Map(2, 16, "topk:ratio=0.02"));
+  side_.Follow(Map(3, 26, "topk:ratio=0.02"));
+  side_.Follow(Map(4, 36, "topk:ratio=0.03"));
+  ASSERT_EQ(side_.decisions().size(), 3u);
+  EXPECT_EQ(side_.decisions()[1].from_round(), 16u);
+  EXPECT_EQ(side_.decisions()[1].policy_state(), "") << "large, and of no use to people";
+}
+
+TEST_F(PolicySideTest, AResumedOneCountsTheRoundsBeforeAndBringsTheState) {
+  Begin(kLgreco);
+  Reported(11);
+  side_.Follow(Map(2, 16, "topk:ratio=0.02"));
+  const wire::SavedPolicy saved = side_.Save(13, Map(2, 16, ""));
+  ASSERT_EQ(saved.decisions_size(), 2) << "one in force, and one to come";
+  EXPECT_EQ(saved.decisions(1).from_round(), 3u);
+
+  PolicySide next;
+  ASSERT_TRUE(next.Start(kLgreco, 2).ok());
+  next.Begin(Tensors(), *next.Decide(Tensors()));
+  next.Resume(saved);
+  EXPECT_TRUE(next.is_resumed());
+  EXPECT_FALSE(next.IsDue(7)) << "round 20 of the job";
+  ASSERT_TRUE(next.IsDue(8));
+  wire::PolicyReport report;
+  next.PutReport(8, {}, &report);
+  EXPECT_EQ(report.round(), 20u);
+  EXPECT_EQ(report.rounds_before(), 13u);
+  EXPECT_EQ(report.resumed().policy_state(), "state");
+  next.Follow(Map(4, 13, "topk:ratio=0.03"));
+  EXPECT_FALSE(next.is_resumed()) << "the scheduler has gone on";
+}
+
+TEST_F(PolicySideTest, ErrorsSayWhatThereIs) {
+  const auto refusal = [](const std::string& policy) {
+    const absl::Status refused = PolicySide().Start(policy, 1);
+    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << policy;
+    return std::string(refused.message());
+  };
+  EXPECT_THAT(refusal("lgrecco"), HasSubstr("did you mean 'lgreco'?"));
+  EXPECT_THAT(refusal("lgrecco"), HasSubstr("or threshold"));
+  EXPECT_THAT(refusal("lgreco:evry=10"), HasSubstr("did you mean 'every'?"));
+  EXPECT_THAT(refusal("lgreco:every=7"), HasSubstr("a window of 7 rounds, expected at least 8"));
+}
+
+TEST_F(PolicySideTest, CodecsThatCannotChangeInMidRunAreRefused) {
+  Begin(kLgreco);
+  EXPECT_TRUE(side_.CheckExchangeable(*MakeCodec("topk").value()).ok());
+  EXPECT_THAT(std::string(side_.CheckExchangeable(*MakeCodec("signsgd").value()).message()),
+              HasSubstr("one whose gradients the servers add up"));
+  EXPECT_THAT(std::string(side_.CheckExchangeable(*MakeCodec("dgc").value()).message()),
+              HasSubstr("one without momentum of its own"));
+  EXPECT_THAT(std::string(side_.CheckExchangeable(*MakeCodec("powersgd").value()).message()),
+              HasSubstr("one whose pushes take no phases"));
+}
+
+TEST_F(PolicySideTest, ItsCodecsAreCheckedBeforeAnyTensorIsKnown) {
+  const auto refusal = [](const std::string& policy) {
+    PolicySide side;
+    CodecTable codecs;
+    EXPECT_TRUE(side.Start(policy, 2).ok());
+    return std::string(side.CheckCodecs(&codecs).message());
+  };
+  EXPECT_EQ(refusal(kLgreco), "");
+  EXPECT_THAT(refusal("lgreco:codec=topk:value=fp64"), HasSubstr("value"));
+  EXPECT_THAT(refusal("joint:codecs=1bit|dcg"), HasSubstr("did you mean 'dgc'?"));
+  EXPECT_THAT(refusal("joint:codecs=1bit|dgc"), HasSubstr("without momentum"));
+  EXPECT_THAT(refusal("gravac:codec=topk:value=fp64"), HasSubstr("value"));
+}
+
+}  // namespace
+}  // namespace slimps
