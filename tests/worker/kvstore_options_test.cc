@@ -52,6 +52,7 @@ TEST(KVStoreOptions, EachNameReachesItsField) {
                                       {"pull_compression", "fp16"},
                                       {"pull_threshold", "0"},
                                       {"pre_steps", "8"},
+                                      {"policy", "lgreco:codec=topk"},
                                       {"remeasure_every", "12"},
                                       {"threshold_table", "t.json"},
                                       {"partition_bytes", "1024"},
@@ -72,6 +73,7 @@ TEST(KVStoreOptions, EachNameReachesItsField) {
   EXPECT_EQ(options.pull_compression, "fp16");
   EXPECT_EQ(options.fixed_pull_threshold_bytes, 0u);
   EXPECT_EQ(options.pre_steps, 8);
+  EXPECT_EQ(options.policy, "lgreco:codec=topk");
   EXPECT_EQ(options.remeasure_every, 12u);
   EXPECT_EQ(options.threshold_table_file, "t.json");
   EXPECT_EQ(options.partition_bytes, 1024u);
@@ -88,7 +90,7 @@ TEST(KVStoreOptions, EachNameReachesItsField) {
   EXPECT_EQ(options.num_workers, 5u);
   EXPECT_EQ(options.num_servers, 6u);
   EXPECT_EQ(options.wanted_rank, 4);
-  EXPECT_EQ(OptionNames().size(), 20u) << "a new option belongs into this test";
+  EXPECT_EQ(OptionNames().size(), 21u) << "a new option belongs into this test";
 }
 
 TEST(KVStoreOptions, WhatIsGivenBackSetsTheSameAgain) {

@@ -49,6 +49,9 @@ PushPipeline::~PushPipeline() {
     work_.NotifyOne();
   }
   thread_.Join();
+  // What still waits for company is dropped here: the callbacks of dropped items use the members
+  // that are declared after the coalescer.
+  (void)coalescer_.TakeAll();
 }
 
 bool PushPipeline::HasRoom(size_t bytes) const {

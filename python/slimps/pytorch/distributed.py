@@ -107,9 +107,7 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
         backward_passes_per_step: int = 1,
         clip_gradient: Optional[float] = None,
         freeze_after: Union[int, str, None] = None,
-        grad_scale: Optional[float] = None,
         non_finite: str = "stop",
-        timeout_s: Optional[float] = None,
         type: Optional[str] = None,
         store: Optional[kv.KVStore] = None,
         node_first: Optional[bool] = None,
@@ -137,8 +135,6 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
                 threshold=threshold,
                 pull_compression=pull_compression,
                 pull_threshold=pull_threshold,
-                grad_scale=grad_scale,
-                timeout_s=timeout_s,
             ),
         )
         spec.rescale_grad = self.store.unscale
