@@ -12,13 +12,36 @@
 namespace slimps {
 namespace {
 
-// Far beyond any training, and far from overflow.
-constexpr uint64_t kMaxRound = uint64_t{1} << 48;
+// The limits of one report. They bound what the scheduler copies.
+constexpr int kMaxCodecs = 256;
+constexpr size_t kMaxCodecName = 256;  // bytes
 
 bool HasMeasured(const Report& report) {
   return !report.steps.empty() || std::ranges::any_of(report.tensors, [](const TensorReport& one) {
     return one.input_norm2 > 0 || !one.levels.empty();
   });
+}
+
+// Checks what a merged report could not afford.
+absl::Status CheckSize(uint32_t worker, const wire::PolicyReport& report) {
+  const auto refuse = [&](const std::string& what, uint64_t expected, uint64_t got) {
+    return absl::InvalidArgumentError(absl::StrCat("policy report of worker ", worker, ": ", what,
+                                                   ": expected at most ", expected, ", got ", got));
+  };
+  if (report.codecs_size() > kMaxCodecs) {
+    return refuse("codecs", kMaxCodecs, static_cast<uint64_t>(report.codecs_size()));
+  }
+  for (const std::string& codec : report.codecs()) {
+    if (codec.size() > kMaxCodecName)
+      return refuse("bytes of a codec", kMaxCodecName, codec.size());
+  }
+  for (const wire::PolicyTensor& tensor : report.tensors()) {
+    if (tensor.levels_size() <= report.codecs_size()) continue;
+    return refuse(absl::StrCat("levels of key ", tensor.key()),
+                  static_cast<uint64_t>(report.codecs_size()),
+                  static_cast<uint64_t>(tensor.levels_size()));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -32,10 +55,11 @@ absl::Status PolicyControl::Check(uint32_t worker, const wire::PolicyReport& rep
   for (const auto& [what, round] :
        {std::pair("round", report.round()), std::pair("rounds", report.rounds()),
         std::pair("rounds before", report.rounds_before())}) {
-    if (round <= kMaxRound) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("policy report: ", what, " ", round, ", expected at most ", kMaxRound));
+    if (round <= kMaxReportedRound) continue;
+    return absl::InvalidArgumentError(absl::StrCat("policy report: ", what, " ", round,
+                                                   ", expected at most ", kMaxReportedRound));
   }
+  SLIMPS_RETURN_IF_ERROR(CheckSize(worker, report));
   if (!policy_.empty()) return absl::OkStatus();
   SLIMPS_RETURN_IF_ERROR(MakeController(report.policy()).status());
   policy_ = report.policy();
@@ -53,6 +77,7 @@ absl::Status PolicyControl::Start(const std::map<uint32_t, wire::PolicyReport>& 
     const wire::CodecMap& map = resumed->second.resumed();
     SLIMPS_RETURN_IF_ERROR(made->RestoreState(map.policy_state()));
     first = PolicyDecisionOf(map);
+    decided_ = true;
   } else {
     SLIMPS_ASSIGN_OR_RETURN(first, made->Begin(tensors));
   }

@@ -23,6 +23,9 @@
 
 namespace slimps {
 
+// The latest round that a report may name: far beyond any training, and far from overflow.
+inline constexpr uint64_t kMaxReportedRound = uint64_t{1} << 48;
+
 // Thread-compatible.
 class PolicyControl final {
  public:
@@ -50,7 +53,7 @@ class PolicyControl final {
   std::unique_ptr<Controller> controller_;
   PolicyDecision in_force_;
   uint64_t round_ = 0;    // the newest round that a decision took in
-  bool decided_ = false;  // by a report of this job
+  bool decided_ = false;  // by a report of this job or of the one that it goes on from
 };
 
 }  // namespace slimps

@@ -15,9 +15,6 @@
 namespace slimps {
 namespace {
 
-// Far beyond any training, and far from overflow.
-constexpr uint64_t kMaxRound = uint64_t{1} << 48;
-
 absl::StatusOr<ThresholdTable> TableOf(const wire::ThresholdReport& report,
                                        wire::Direction direction, const std::string& codec) {
   for (const wire::ThresholdRow& row : report.rows()) {
@@ -86,9 +83,9 @@ absl::Status ThresholdDecision::Add(uint32_t worker, const wire::ThresholdReport
   if (known != reports_.end() && known->second.generation >= generation) return absl::OkStatus();
   for (const auto& [what, round] :
        {std::pair("ready round", report.ready_round()), std::pair("generation", generation)}) {
-    if (round <= kMaxRound) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("threshold report: ", what, " ", round, ", expected at most ", kMaxRound));
+    if (round <= kMaxReportedRound) continue;
+    return absl::InvalidArgumentError(absl::StrCat("threshold report: ", what, " ", round,
+                                                   ", expected at most ", kMaxReportedRound));
   }
   SLIMPS_RETURN_IF_ERROR(CheckDirections(report));
   SLIMPS_RETURN_IF_ERROR(CheckCodecs(worker, report));

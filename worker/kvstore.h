@@ -20,7 +20,6 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <stop_token>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -30,10 +29,10 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "compress/kernels/hyper.h"
-#include "proto/base/clock.h"
 #include "proto/base/key.h"
-#include "proto/net/zmq/same_host.h"
 #include "proto/slimps.pb.h"
+#include "worker/device/place.h"
+#include "worker/store_options.h"
 #include "worker/tensor/init_tensor.h"
 #include "worker/tensor/push_counts.h"
 #include "worker/tensor/value_check.h"
@@ -41,67 +40,6 @@
 namespace slimps {
 
 class Codec;  // compress/codec/codec.h
-
-struct KVStoreOptions {
-  std::string scheduler_address;  // "tcp://host:port"
-  std::string job_id = "slimps";
-  uint32_t num_workers = 1;
-  uint32_t num_servers = 1;
-  int32_t wanted_rank = -1;
-  // dist_ssp only: how many rounds a worker may be ahead of the slowest
-  // (server/round/sequence_ledger.h). Rank 0's value holds.
-  uint32_t staleness = 0;
-  // A tensor with more fp32 bytes than this is cut into partitions of this size. Nothing overlaps
-  // the round trip of a round's last partition: small partitions shorten it, large ones need fewer
-  // messages.
-  size_t partition_bytes = 1 << 20;
-  std::string compression = "none";  // codec spec: "1bit:scaling=l1"
-  // Which tensors are compressed. Automatic: the store profiles pre_steps rounds and then decides
-  // by the threshold table. Fixed: tensors of at least this many fp32 bytes (0: every tensor).
-  std::optional<uint64_t> fixed_threshold_bytes;  // nullopt: automatic
-  int pre_steps = 20;
-  std::string threshold_table_file;  // a saved table to start from: no profiling
-  // For an automatic threshold: of every so many rounds, two measure a few tensors again, and the
-  // threshold follows the link (compress/policy/measured_rounds.h). 0: never; otherwise at least 8.
-  // Needs dist_sync.
-  uint64_t remeasure_every = 0;
-  // What decides which codec a push uses: "threshold" (the fields above), or a policy that adapts,
-  // as "lgreco:codec=topk" (compress/policy/controllers). Such a policy chooses codecs itself, so
-  // `compression` stays "none" and there is no threshold. Needs dist_sync.
-  std::string policy = "threshold";
-  // What pulls carry. "none": the weights; "fp16" or "bf16": the weights in half precision; another
-  // codec: the change of the weights; "policy": the change, in the codec that the policy has chosen
-  // for the tensor's pushes. Needs dist_sync. The threshold is decided as for pushes; under a
-  // policy that adapts it is fixed.
-  std::string pull_compression = "none";
-  std::optional<uint64_t> fixed_pull_threshold_bytes;  // nullopt: automatic
-  // The pipeline's mechanisms. Each can be switched off for comparison.
-  bool coalesce = true;    // small items for one server in one message
-  bool prioritise = true;  // false: first come, first served
-  bool checksums = true;   // of payloads, on the wire
-  // How this worker reaches a server on its own machine, if the server offers that way.
-  SameHost same_host = SameHost::kShm;
-  // Most bytes of gradients that wait until they are encoded or, if raw, acknowledged. Push waits
-  // for room. 0: one round of all keys, but at least 64 MiB.
-  size_t staging_bytes = 0;
-  float grad_scale = 1.0f;  // codecs see gradient * grad_scale; the server's rescale_grad undoes it
-  int encode_threads = 0;   // threads that compress; 0: as many as there are cores
-  // The rate of an emulated full-duplex link between this worker and the network; 0: no emulation.
-  double emulate_link_bytes_per_second = 0;
-  absl::Duration emulate_link_latency = absl::ZeroDuration();  // added to what arrives
-  absl::Duration timeout = absl::Seconds(60);  // of one push or pull, retries included
-  absl::Duration retry_interval = absl::Seconds(5);
-  std::stop_token stop;                 // Create returns Cancelled once a stop is requested
-  const Clock* clock = MachineClock();  // outlives the store
-};
-
-// Returns kTcp if a link is emulated: the link stands for a network, and no local socket may bypass
-// it. Otherwise returns the option.
-inline SameHost UsedSameHost(const KVStoreOptions& options) {
-  const bool emulated = options.emulate_link_bytes_per_second > 0 ||
-                        options.emulate_link_latency > absl::ZeroDuration();
-  return emulated ? SameHost::kTcp : options.same_host;
-}
 
 // Sums over this worker since creation, without initialisation.
 struct StoreTotals {
@@ -168,6 +106,17 @@ class KVStore {
   // threads may take the room meanwhile.
   virtual bool push_may_wait(size_t /*bytes*/) const { return false; }
 
+  // Same as PushSum for memory that the caller lends, one array per device: on GPUs, where the push
+  // waits for the streams' work and the caller does not. Returns when the round is counted; other
+  // pushes of the key come after it. Each `returned` tells when its memory may be written again. It
+  // is not called if this returns an error. Local stores wait for the streams.
+  // A value that is not finite is found after this has returned: `returned` gets InvalidArgument as
+  // of Push, and the store fails, since the round was counted.
+  // InvalidArgument: also memory that is not the place's, or a stream of another GPU.
+  // FailedPrecondition: no driver, no such GPU, or a stream that is being captured into a graph.
+  [[nodiscard]] virtual absl::Status PushLent(const Key& key, std::vector<LentGradient> gradients,
+                                              int priority) = 0;
+
   // Pushes the sum of several devices' gradients, added in their order. Stores that do not compress
   // per device sum first.
   // InvalidArgument: there are no gradients, or their lengths differ.
@@ -201,6 +150,10 @@ class KVStore {
   // before this returns. `done` must not wait for the store.
   virtual void PullAsync(const Key& key, std::span<float> out, int priority,
                          std::function<void(absl::Status)> done) = 0;
+
+  // Same as PullAsync for memory that the caller lends, which may lie on a GPU. Every error is
+  // `done`'s.
+  virtual void PullTo(const Key& key, LentTarget out, int priority) = 0;
 
   // Same as PullAsync, but adds compressed changes to `weights` in place. PullAsync adds them to a
   // copy that the store keeps.
@@ -307,7 +260,8 @@ class KVStore {
   }
 
   // Restores what SaveResiduals returned, in place of what is there. Keys that the content does not
-  // name begin at zero. partition_bytes may differ.
+  // name begin at zero. partition_bytes may differ, and so may the codec: what another codec keeps
+  // beside the residuals (powersgd's factors) is left out.
   // REQUIRES: called before the next push.
   // Errors change nothing:
   // DataLoss: the content is damaged.

@@ -116,6 +116,9 @@ DEFINE_string(summary_json, "", "file that rank 0 writes the summary to");
 DEFINE_bool(
     evaluate_epochs, false,
     "rank 0 evaluates after every epoch, for after_epoch of the summary; times leave that out");
+DEFINE_int64(
+    evaluate_every, kDefaults.evaluate_every,
+    "rank 0 evaluates after every so many steps, for evaluations of the summary; 0: never");
 DEFINE_string(save_weights, "",
               "file that rank 0 writes the final weights to; with {rank} in it every worker does");
 DEFINE_string(trace, "", slimps::kTraceFlagHelp);
@@ -224,6 +227,7 @@ WorkerFlags GatherFlags() {
           .log_every = FLAGS_log_every,
           .summary_json = FLAGS_summary_json,
           .evaluate_epochs = FLAGS_evaluate_epochs,
+          .evaluate_every = FLAGS_evaluate_every,
           .save_weights = FLAGS_save_weights,
           .store = StoreFlags()};
 }

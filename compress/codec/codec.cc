@@ -78,6 +78,10 @@ bool Codec::KnownEncodable(const EncodeInput& input) const {
   if (const auto rule = Momentum(input.grad_scale); rule.has_value()) {
     return slimps::KnownEncodable(input, *rule, limit_);
   }
+  // An encoding has looked at the same x.
+  if (const Codec* finer = input.finer.codec; finer != nullptr && input.residual.empty()) {
+    if (finer->limit() <= limit_) return true;
+  }
   const double residual = input.residual.empty() ? 0 : static_cast<double>(input.residual_bound);
   const double gradient = static_cast<double>(input.gradient_bound);
   // x is rounded twice, which together is far less than this margin.

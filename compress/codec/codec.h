@@ -35,6 +35,7 @@
 
 namespace slimps {
 
+class Codec;
 class EncodeRun;        // compress/codec/encode_run.h
 class EncodeWorkspace;  // compress/codec/encode_run.h
 class PhasedCodec;      // compress/codec/phases.h
@@ -91,6 +92,37 @@ struct EncodeContext {
   RowGrid grid = {};
 };
 
+// Sums over all elements, gathered by the encoding's own passes. Squares are summed in fp32 within
+// blocks of kBlockElements; a sum that exceeds fp32 is infinite.
+struct EncodeStats {
+  size_t payload_bytes = 0;
+  size_t elements_sent = 0;  // elements that the payload carries; the others decode to 0
+  double input_norm2 = 0;    // |x|^2
+  double decoded_norm2 = 0;  // |decode(x)|^2
+  double error_norm2 = 0;    // |x - decode(x)|^2, the new residual's norm if there is one
+
+  // Returns |C(x)|^2 / |x|^2, or 1 for x = 0. Source: GraVAC, section 3.
+  double compression_gain() const { return input_norm2 == 0 ? 1 : decoded_norm2 / input_norm2; }
+
+  // Returns a bound of every |residual[i]| after the encoding.
+  float ResidualBound() const;
+
+  // A bound of every |momentum[i]| if the codec wants_momentum(); infinity if unknown.
+  float momentum_bound = std::numeric_limits<float>::infinity();
+};
+
+// What a codec that compresses less has made of the same x, for multi-level compression (GraVAC,
+// section IV-C): compressing it further reads few elements instead of all.
+//
+//   auto made = lower->Encode(input, bit_buf, workspace);
+//   input.finer = {.codec = lower, .payload = bit_buf.first(made->payload_bytes), .stats = *made};
+//   higher->Encode(input, other_buf, workspace);             // the same bytes as without `finer`
+struct FinerPayload {
+  const Codec* codec = nullptr;  // nullptr: there is none
+  std::span<const std::byte> payload = {};
+  EncodeStats stats = {};
+};
+
 struct EncodeInput {
   std::span<const float> gradient;
 
@@ -112,25 +144,11 @@ struct EncodeInput {
   float momentum_bound = std::numeric_limits<float>::infinity();
 
   EncodeContext context = {};
-};
 
-// Sums over all elements, gathered by the encoding's own passes. Squares are summed in fp32 within
-// blocks of kBlockElements; a sum that exceeds fp32 is infinite.
-struct EncodeStats {
-  size_t payload_bytes = 0;
-  size_t elements_sent = 0;  // elements that the payload carries; the others decode to 0
-  double input_norm2 = 0;    // |x|^2
-  double decoded_norm2 = 0;  // |decode(x)|^2
-  double error_norm2 = 0;    // |x - decode(x)|^2, the new residual's norm if there is one
-
-  // Returns |C(x)|^2 / |x|^2, or 1 for x = 0. Source: GraVAC, section 3.
-  double compression_gain() const { return input_norm2 == 0 ? 1 : decoded_norm2 / input_norm2; }
-
-  // Returns a bound of every |residual[i]| after the encoding.
-  float ResidualBound() const;
-
-  // A bound of every |momentum[i]| if the codec wants_momentum(); infinity if unknown.
-  float momentum_bound = std::numeric_limits<float>::infinity();
+  // A codec that can start from it does; the others, and encodings with a residual, ignore it. The
+  // payload's bytes are the same either way. topk starts from another topk's fp32 values.
+  // REQUIRES: made of this gradient and grad_scale without a residual.
+  FinerPayload finer = {};
 };
 
 // Thread-safe: constant after construction.

@@ -105,6 +105,7 @@ class GradientCodec::Run final : public EncodeRun {
   void BeginInner(size_t pass) {
     first_inner_ = pass;
     EncodeInput inner = input_;
+    inner.finer = {};  // made of a gradient that was not clipped, or had no momentum
     if (codec_.has_momentum()) {
       inner.gradient = prepared_;
       inner.grad_scale = 1;

@@ -35,6 +35,11 @@ enum class PayloadFormat : uint8_t {
 
 inline constexpr size_t kBlockElements = 4096;
 
+struct PayloadView {
+  PayloadFormat format = PayloadFormat::kAbsent;
+  std::span<const std::byte> bytes;
+};
+
 // True for the formats of codecs: not for raw numbers, and not for rows, which are raw too.
 constexpr bool IsEncoded(PayloadFormat format) {
   return format == PayloadFormat::kLevels || format == PayloadFormat::kSparse ||

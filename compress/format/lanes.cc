@@ -50,12 +50,16 @@ absl::Status CheckTable(const LanesLayout& layout) {
                absl::StrCat(table.front(), " to ", table.back(), rises ? "" : ", not rising"));
 }
 
+// True if levels up to `largest` decode to finite numbers.
+bool IsFiniteScale(float scale, uint32_t largest) {
+  return std::isfinite(scale * static_cast<float>(largest) * (kBlockElements * 1.00001f));
+}
+
 absl::Status CheckScales(std::span<const std::byte> payload, const LanesLayout& layout) {
   for (size_t block = 0; block < layout.blocks(); ++block) {
     const auto scale = Load<float>(payload, layout.ScaleOffset(block));
-    const float most = scale * static_cast<float>(layout.largest) * (kBlockElements * 1.00001f);
     SLIMPS_RETURN_IF_ERROR(Check(absl::StrCat("scale of block ", block),
-                                 std::isfinite(most) && !std::signbit(scale),
+                                 IsFiniteScale(scale, layout.largest) && !std::signbit(scale),
                                  "+0 or more, finite times all levels", absl::StrCat(scale)));
   }
   const uint64_t hash = HashBytes(ScalesOf(payload, layout));
@@ -180,29 +184,40 @@ void LaneSum::Restore(decltype(RotateKernels::restore) back, std::span<float> ds
 namespace {
 
 // The layout of the payloads' sum.
-LanesLayout SumLayout(std::span<const std::span<const std::byte>> payloads) {
-  LanesLayout layout = LanesLayoutOf(payloads[0]);
+LanesLayout SumLayout(std::span<const PayloadView> payloads) {
+  LanesLayout layout = LanesLayoutOf(payloads[0].bytes);
   layout.largest = 0;
-  for (const auto& payload : payloads) layout.largest += LargestLane(payload);
+  for (const PayloadView& one : payloads) layout.largest += LargestLane(one.bytes);
   layout.bits = LanesLayout::BitsOf(layout.largest);
   return layout;
 }
 
 }  // namespace
 
-size_t LanesSumBytes(std::span<const std::span<const std::byte>> payloads) {
+size_t LanesSumBytes(std::span<const PayloadView> payloads) {
   return SumLayout(payloads).PayloadBytes();
 }
 
-void BuildLanesSum(const Kernels& kernels, std::span<const std::span<const std::byte>> payloads,
+bool LanesSumIsFinite(std::span<const PayloadView> payloads) {
+  const std::span<const std::byte> first = payloads[0].bytes;
+  const LanesLayout layout = LanesLayoutOf(first);
+  const uint32_t largest = SumLayout(payloads).largest;
+  for (size_t block = 0; block < layout.blocks(); ++block) {
+    if (!IsFiniteScale(Load<float>(first, layout.ScaleOffset(block)), largest)) return false;
+  }
+  return true;
+}
+
+void BuildLanesSum(const Kernels& kernels, std::span<const PayloadView> payloads,
                    std::span<std::byte> out) {
-  const LanesLayout layout = SumLayout(payloads), first = LanesLayoutOf(payloads[0]);
-  std::ranges::copy(ScalesOf(payloads[0], first), out.begin() + layout.ScaleOffset(0));
+  const std::span<const std::byte> first = payloads[0].bytes;
+  const LanesLayout layout = SumLayout(payloads);
+  std::ranges::copy(ScalesOf(first, LanesLayoutOf(first)), out.begin() + layout.ScaleOffset(0));
   BuildLanesHeader(layout, out);
   for (size_t block = 0; block < layout.blocks(); ++block) {
     const size_t begin = block * kBlockElements;
     LaneSum sum(kernels, std::min(kBlockElements, layout.elements - begin), block);
-    for (const auto& payload : payloads) sum.Add(payload);
+    for (const PayloadView& one : payloads) sum.Add(one.bytes);
     const size_t at = layout.BlockOffset(block);
     const std::span<const uint32_t> lanes = sum.Sums();
     for (size_t i = 0; i < lanes.size(); ++i) {

@@ -123,10 +123,11 @@ class LaneSum final {
   alignas(64) std::array<uint32_t, kBlockElements> lanes_;
 };
 
-// Writes the sum of the payloads as one payload of lanes.
+// Writes the sum of the payloads as one payload of lanes. It is valid if LanesSumIsFinite.
 // REQUIRES: there is a payload; as LaneSum::Add; out.size() >= LanesSumBytes(payloads).
-size_t LanesSumBytes(std::span<const std::span<const std::byte>> payloads);
-void BuildLanesSum(const Kernels& kernels, std::span<const std::span<const std::byte>> payloads,
+size_t LanesSumBytes(std::span<const PayloadView> payloads);
+bool LanesSumIsFinite(std::span<const PayloadView> payloads);
+void BuildLanesSum(const Kernels& kernels, std::span<const PayloadView> payloads,
                    std::span<std::byte> out);
 
 // Like Decode and DecodeAdd of format.h, with chosen kernels.

@@ -355,6 +355,15 @@ void SeededIndices::Draw(size_t first, size_t blocks, uint32_t* index) const {
                         grid_, first, blocks, index);
 }
 
+size_t ReadSparseBlock(const Kernels& kernels, std::span<const std::byte> payload, size_t block,
+                       uint32_t* index, float* values) {
+  const Reader reader(kernels, payload);
+  const size_t first = reader.Before(block), count = reader.Before(block + 1) - first;
+  reader.Indices(block, 1, index);
+  reader.Values(first, count, values);
+  return count;
+}
+
 absl::Status ValidateSparse(std::span<const std::byte> payload, size_t elements) {
   SLIMPS_RETURN_IF_ERROR(CheckHeader(payload, elements));
   const Reader reader(BestKernels(), payload);

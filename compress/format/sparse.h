@@ -124,6 +124,11 @@ class SeededIndices final {
   const SeededGrid grid_;
 };
 
+// Writes the entries of one block: rising indices within the block, and values. Returns how many.
+// REQUIRES: `payload` is valid; `index` and `values` have room for kBlockElements + 16 each.
+size_t ReadSparseBlock(const Kernels& kernels, std::span<const std::byte> payload, size_t block,
+                       uint32_t* index, float* values);
+
 // Checks all that ValidatePayload promises for this layout:
 // - the header's fields and the length
 // - both directories

@@ -21,11 +21,6 @@
 
 namespace slimps {
 
-struct PayloadView {
-  PayloadFormat format = PayloadFormat::kAbsent;
-  std::span<const std::byte> bytes;
-};
-
 // Returns how many payloads from the first on are summed as integers: those with lanes of one
 // scale, and absent ones among them. 0: the first has no lanes.
 // REQUIRES: ValidatePayload was OK for each.

@@ -16,22 +16,29 @@ namespace slimps {
 // The largest integer that a table of 16 levels may have.
 inline constexpr uint32_t kMaxGranularity = 31;
 
-// How y is rounded to one of 16 levels T[0] = 0 < T[1] < ... < T[15] = g, at random and, up to the
-// clamping, without bias. In units of two levels, `base` and `slope` map T[z] to z * 2^16, and what
-// lies between two levels on a straight line. Entry k holds from 2 k - 1 to 2 k + 1: there the line
-// must not bend. Each operation is rounded to fp32, and nearest rounds ties to even.
+// The 16 levels T that codes stand for.
+inline constexpr uint8_t kCodeTable[16] = {0,  3,  5,  7,  9,  11, 13, 14,
+                                           15, 17, 19, 21, 23, 25, 27, 30};
+
+// How y is rounded to one of the levels of kCodeTable, at random and, up to the clamping, without
+// bias. With u = y / (2 * scale) + 15, where level T[z] lies at T[z], the place of u is z, and a
+// straight line between two levels. The levels' gaps are 3, five times 2, 1, 1, six times 2, and 3:
 //
-//   w = min(max(y * inverse + g / 4, 0), g / 2)
-//   p = min(base[k] + slope[k] * w, 15 * 2^16), k = nearest(w)
+//   place(u) = u / 3 + clamp(u, 3, 27) / 6 + clamp(u, 13, 15) / 2 - 7
+//
+// In fp32, with w = 2^16 * (u / 2 - 3.5), which leaves no constant over. Each operation is rounded,
+// and nearest rounds ties to even:
+//
+//   w = min(max(y * inverse + 4 * 2^16, -3.5 * 2^16), 11.5 * 2^16)
+//   p = ((w + w) + min(max(w, -2 * 2^16), 10 * 2^16)) * fp32(1 / 3)
+//       + min(max(w, 3 * 2^16), 4 * 2^16)
 //   code = floor((nearest(p) + r) / 2^16)
 //
-// r is the element's 16 random bits. Code c decodes to (2 T[c] - g) * scale, one product. inverse =
-// 1 / (4 * scale).
+// r is the element's 16 random bits. Code c decodes to (2 T[c] - 30) * scale, one product, and
+// inverse = 2^14 / scale.
 struct CodeRounding {
   float inverse = 0;
   float scale = 0;
-  const uint8_t* table = nullptr;                 // T
-  const float *base = nullptr, *slope = nullptr;  // 16 entries each
   RandomLanes* random = nullptr;
 };
 

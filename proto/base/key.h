@@ -29,6 +29,9 @@ class Key final {
   // begins like that.
   static Key Auxiliary(std::string_view what, const Key& of);
 
+  // True if a typed name is that of an auxiliary key.
+  static bool IsAuxiliary(std::string_view typed_name) { return typed_name.starts_with('#'); }
+
   KeyId id() const { return id_; }
   // Returns the name with its type: "i:5" or "s:conv1.weight".
   const std::string& typed_name() const { return typed_name_; }

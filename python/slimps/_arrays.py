@@ -13,7 +13,7 @@ from typing import Any, List, Sequence, Set, Tuple
 
 import numpy as np
 
-from slimps import _said_once, native
+from slimps import _gpu, _said_once, native
 from slimps.errors import InvalidArgumentError
 
 _FLOAT32 = np.dtype(np.float32)
@@ -138,6 +138,16 @@ class Outputs:
             self.buffer = outs[0]
             return
         what = "%s of key %r" % (verb, name)
+        on_gpu = [_gpu.find(out, what) for out in outs]
+        if any(on_gpu):
+            if len(on_gpu) > 1:
+                raise InvalidArgumentError(
+                    "%s: expected one array, since one is on a GPU, got %d" % (what, len(on_gpu))
+                )
+            check_shape(on_gpu[0], shape, what)
+            self._arrays = on_gpu
+            self.buffer = on_gpu[0]
+            return
         self._arrays = [as_numpy(out, what) for out in outs]
         if not self._arrays:
             raise InvalidArgumentError(
@@ -165,6 +175,8 @@ class Outputs:
 
     def detach(self) -> None:
         """Makes `buffer` a new array that shares no memory with the others."""
+        if isinstance(self.buffer, native.GpuArray):
+            raise InvalidArgumentError("out: expected arrays on a GPU that do not overlap")
         self.buffer = np.empty(self.buffer.shape, dtype=np.float32)
 
     def finish(self) -> None:
@@ -174,7 +186,9 @@ class Outputs:
                 np.copyto(array, self.buffer, casting="same_kind")
 
 
-def _bounds(array: np.ndarray) -> Tuple[int, int]:
+def _bounds(array: Any) -> Tuple[int, int]:
+    if isinstance(array, native.GpuArray):
+        return array.address, array.address + array.nbytes
     start = array.__array_interface__["data"][0]
     spans = [(length - 1) * stride for length, stride in zip(array.shape, array.strides)]
     return (

@@ -14,7 +14,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 import numpy as np
 
-from slimps import _arrays, _keys, native
+from slimps import _arrays, _gpu, _keys, native
 from slimps import row_sparse as _row_sparse
 from slimps.errors import AlreadyExistsError, InvalidArgumentError, NotFoundError
 
@@ -122,8 +122,8 @@ class KnownKeys:
         _arrays.keep_apart(list(outputs.values()))
         return outputs, sparse
 
-    def packed_gradients(self, name: _keys.Key, values: List[Any], half: bool) -> List[np.ndarray]:
-        """Returns one key's gradients as packed arrays, one per device.
+    def packed_gradients(self, name: _keys.Key, values: List[Any], half: bool) -> List[Any]:
+        """Returns one key's gradients as packed arrays of numpy, or of a GPU, one per device.
 
         InvalidArgumentError: an array has another shape, the list is empty, or an array is float16
             and `half` is False.
@@ -132,13 +132,18 @@ class KnownKeys:
         if len(values) == 1 and _arrays.is_packed(values[0], shape):
             return values
         what = "push of key %r" % (name,)
-        arrays = [_arrays.as_numpy(value, what) for value in values]
+        arrays: List[Any] = [
+            _gpu.find(value, what) or _arrays.as_numpy(value, what) for value in values
+        ]
         if not arrays:
             raise InvalidArgumentError("%s: expected at least one array, got an empty list" % what)
         for array in arrays:
             _arrays.check_shape(array, shape, what)
-            if not half and array.dtype.itemsize == 2:
+            if not half and array.nbytes == 2 * array.size:
                 raise InvalidArgumentError(
                     "%s: expected float32, got float16: gradient compression is on" % what
                 )
-        return [_arrays.packed(array) for array in arrays]
+        return [
+            array if isinstance(array, native.GpuArray) else _arrays.packed(array)
+            for array in arrays
+        ]

@@ -308,7 +308,7 @@ class KVStore(_gradient_treatment.GradientTreatment):
             )
         return shape
 
-    def _gradients(self, dense: Mapping[_keys.Key, List[Any]]) -> Dict[_keys.Key, List[np.ndarray]]:
+    def _gradients(self, dense: Mapping[_keys.Key, List[Any]]) -> Dict[_keys.Key, List[Any]]:
         """Returns each key's gradients as packed arrays, one per device, after checking all."""
         half = not self._compression.refuses_half
         packed = {}

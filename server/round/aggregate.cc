@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <vector>
 
 #include "compress/codec/lowrank/orthonormal.h"
 #include "compress/format/rows.h"
@@ -91,6 +92,18 @@ void TakeMaximum(std::span<const PayloadView> payloads, std::span<float> out) {
   }
 }
 
+// Returns one more than the last row that a payload has. All of them have the first rows, or all.
+size_t RowsToOrthogonalise(const CombinedRound& round, size_t all) {
+  size_t rows = 0;
+  for (const PayloadView& payload : round.payloads) {
+    if (payload.format == PayloadFormat::kAbsent) continue;
+    if (payload.format != PayloadFormat::kRows) return all;
+    const std::vector<uint32_t> sent = RowsSent(payload.bytes);
+    if (!sent.empty()) rows = std::max(rows, size_t{sent.back()} + 1);
+  }
+  return rows;
+}
+
 }  // namespace
 
 void AggregateRoundWith(const Kernels& kernels, const AggregateInput& input, size_t first,
@@ -129,7 +142,9 @@ void CombineRound(const CombinedRound& round, std::span<float> out) {
                 out.subspan(first, std::min(kBlockElements, out.size() - first)));
   }
   if (round.combine == Combine::kOrthogonalise) {
-    Orthonormalise(out.size() / round.row_elements, round.row_elements, round.round, out);
+    const size_t all = out.size() / round.row_elements;
+    const size_t rows = std::min(RowsToOrthogonalise(round, all), all);
+    Orthonormalise(rows, round.row_elements, round.round, out.first(rows * round.row_elements));
   }
 }
 

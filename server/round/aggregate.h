@@ -58,7 +58,8 @@ void AggregateRoundWith(const Kernels& kernels, const AggregateInput& input, siz
 //
 //   kSum            v = the sum over workers
 //   kMaximum        v = the largest of 0 and what workers sent; NaN if any of it is NaN
-//   kOrthogonalise  v = the sum, whose rows are then made orthonormal (orthonormal.h)
+//   kOrthogonalise  v = the sum, whose rows are then made orthonormal (orthonormal.h). Where all
+//                   payloads are rows (rows.h), up to the last of these; later ones are 0
 struct CombinedRound {
   std::span<const PayloadView> payloads;  // in rank order; ValidatePayload was OK for each
   Combine combine = Combine::kSum;

@@ -79,6 +79,16 @@ void MasterWeights::CommitByMomentum(const EncodedChange& answer) {
   versions_.Commit(PayloadFormat::kRawF32);
 }
 
+std::span<std::byte> MasterWeights::BeginEncoded(size_t bytes) {
+  versions_.BeginNext(PreviousVersion::kKeep);
+  return versions_.BeginChange(bytes);
+}
+
+void MasterWeights::CommitEncoded(const EncodedChange& payload) {
+  apart_ = false;
+  versions_.CommitEncoded(payload);
+}
+
 void MasterWeights::Commit() {
   Begun& begun = *begun_;
   if (begun.codec != nullptr && begun.codec->encodes_change()) {

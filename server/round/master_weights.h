@@ -77,6 +77,11 @@ class MasterWeights final {
   // REQUIRES: BeginNext was called since the last Commit, and `after` was written.
   void Commit();
 
+  // Begins the version after the current one, which is a payload of so many bytes, and returns
+  // where to write it. CommitEncoded makes it current; workers decode it.
+  std::span<std::byte> BeginEncoded(size_t bytes);
+  void CommitEncoded(const EncodedChange& payload);
+
  private:
   // The version begun.
   struct Begun {

@@ -25,10 +25,8 @@ size_t ClosedViews(std::span<const PayloadView> views) {
 
 AlignedBuffer LanesOf(std::span<const PayloadView> run) {
   if (run.empty()) return AlignedBuffer();
-  std::vector<std::span<const std::byte>> payloads;
-  for (const PayloadView& one : run) payloads.push_back(one.bytes);
-  AlignedBuffer sum(LanesSumBytes(payloads));
-  BuildLanesSum(BestKernels(), payloads, sum.bytes());
+  AlignedBuffer sum(LanesSumBytes(run));
+  BuildLanesSum(BestKernels(), run, sum.bytes());
   return sum;
 }
 

@@ -6,6 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "compress/format/lanes.h"
+#include "compress/kernels/kernels.h"
 #include "proto/base/status_copy.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/trace/trace.h"
@@ -90,7 +92,7 @@ absl::StatusOr<PushVerdict> Partition::Push(uint64_t round, uint32_t worker, siz
                                             ClaimedPayload claimed,
                                             std::shared_ptr<const ChangeCodec> change,
                                             std::optional<wire::Hyper> hyper, PushedAs pushed_as) {
-  if (elements != spec_.elements) {
+  if (!IsWholeOrFirstRows(spec_, elements)) {
     return Annotate(absl::InvalidArgumentError(absl::StrCat(
         "worker ", worker, " pushes ", elements, " elements, expected ", spec_.elements)));
   }
@@ -101,6 +103,7 @@ absl::StatusOr<PushVerdict> Partition::Push(uint64_t round, uint32_t worker, siz
   }
   absl::Status valid = CheckPush(elements, claimed, hyper);
   if (valid.ok()) valid = CheckPushedAs(round, pushed_as);
+  if (valid.ok() && elements < spec_.elements) valid = MakeFirstRows(spec_, elements, &claimed);
   if (!valid.ok()) {
     return Annotate(Prefixed(valid, absl::StrCat("push of worker ", worker, " round ", round)));
   }
@@ -154,7 +157,7 @@ absl::StatusOr<PushVerdict> Partition::PushAtOnce(uint64_t sequence, uint32_t wo
   if (verdict == PushVerdict::kDuplicate) return verdict;
   const Contribution contribution = {.format = claimed.format,
                                      .payload = std::move(claimed.payload)};
-  Apply({&contribution, 1}, std::move(hyper), next);
+  Apply(Gather({&contribution, 1}), std::move(hyper), next);
   return verdict;
 }
 
@@ -175,15 +178,17 @@ void Partition::SetOptimizer(std::shared_ptr<const Optimizer> optimizer) {
 
 void Partition::ApplyNextRound() {
   OpenRounds::Round round = rounds_.TakeNext();
-  if (optimizer_.frozen()) return ApplyMomenta(std::move(round));
+  const uint32_t contributors = Gather(round.contributions);
+  if (optimizer_.frozen()) return ApplyMomenta(contributors, std::move(round.choice));
   std::shared_ptr<const ChangeCodec>& codec = round.choice.codec;
   // Until its variance is frozen, 1-bit Adam is Adam without compression.
   if (optimizer_.kind() == wire::OptimizerSpec::ONEBIT_ADAM && codec != nullptr &&
       codec->encodes_change()) {
     codec = nullptr;
   }
+  if (codec == nullptr && AnswerByLanes()) return;
   const MasterWeights::Next next = weights_.BeginNext(std::move(codec));
-  Apply(round.contributions, std::move(round.choice.hyper), next);
+  Apply(contributors, std::move(round.choice.hyper), next);
 }
 
 uint32_t Partition::Gather(std::span<const Contribution> contributions) {
@@ -196,29 +201,45 @@ uint32_t Partition::Gather(std::span<const Contribution> contributions) {
   return static_cast<uint32_t>(folded + contributions.size());
 }
 
-void Partition::ApplyMomenta(OpenRounds::Round round) {
+bool Partition::AnswerByLanes() {
+  if (optimizer_.kind() != wire::OptimizerSpec::NONE || spec_.auxiliary ||
+      spec_.combine != Combine::kSum || spec_.dtype != wire::FLOAT32) {
+    return false;
+  }
+  std::erase_if(views_,
+                [](const PayloadView& one) { return one.format == PayloadFormat::kAbsent; });
+  if (views_.empty() || LanesRun(views_) != views_.size() || !LanesSumIsFinite(views_)) {
+    return false;
+  }
+  const size_t bytes = LanesSumBytes(views_);
+  if (bytes >= spec_.elements * sizeof(float)) return false;  // a few elements with their padding
   const TraceSpan span(TraceStage::kAggregate, {spec_.name, spec_.index, version() + 1});
-  const ChangeCodec* const codec = round.choice.codec.get();
+  BuildLanesSum(BestKernels(), views_, weights_.BeginEncoded(bytes));
+  rounds_.ClearPartial();
+  weights_.CommitEncoded({.format = PayloadFormat::kRotated, .bytes = bytes});
+  return true;
+}
+
+void Partition::ApplyMomenta(uint32_t contributors, OpenRounds::Choice choice) {
+  const TraceSpan span(TraceStage::kAggregate, {spec_.name, spec_.index, version() + 1});
+  const ChangeCodec* const codec = choice.codec.get();
   const MasterWeights::NextByMomentum next =
       weights_.BeginByMomentum(optimizer_.MomentumBytes(codec));
-  const uint32_t contributors = Gather(round.contributions);
-  const EncodedChange answer = optimizer_.StepMomentum({.payloads = views_,
-                                                        .before = next.before,
-                                                        .after = next.after,
-                                                        .codec = codec,
-                                                        .context = weights_.ChangeContext(),
-                                                        .payload = next.answer},
-                                                       {.round = version() + 1,
-                                                        .contributors = contributors,
-                                                        .hyper = std::move(round.choice.hyper)});
+  const EncodedChange answer = optimizer_.StepMomentum(
+      {.payloads = views_,
+       .before = next.before,
+       .after = next.after,
+       .codec = codec,
+       .context = weights_.ChangeContext(),
+       .payload = next.answer},
+      {.round = version() + 1, .contributors = contributors, .hyper = std::move(choice.hyper)});
   rounds_.ClearPartial();
   weights_.CommitByMomentum(answer);
 }
 
-void Partition::Apply(std::span<const Contribution> contributions, std::optional<wire::Hyper> hyper,
+void Partition::Apply(uint32_t contributors, std::optional<wire::Hyper> hyper,
                       const MasterWeights::Next& next) {
   const TraceSpan span(TraceStage::kAggregate, {spec_.name, spec_.index, version() + 1});
-  const uint32_t contributors = Gather(contributions);
   if (spec_.auxiliary) {
     CombineRound({.payloads = views_,
                   .combine = spec_.combine,

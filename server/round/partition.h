@@ -61,8 +61,8 @@ class Partition final {
   // optimizer's own numbers hold.
   // Errors, besides the ledgers':
   // InvalidArgument or DataLoss: the payload is malformed.
-  // InvalidArgument: `elements` differs from the partition's, `hyper` is out of range, or `change`
-  // is given outside dist_sync.
+  // InvalidArgument: `elements` differs from the partition's (an auxiliary key also takes its first
+  // rows), `hyper` is out of range, or `change` is given outside dist_sync.
   // FailedPrecondition: dist_async or dist_ssp without an optimizer. Or a momentum where the
   // optimizer expects a gradient, or the reverse.
   // ResourceExhausted: ONEBIT_ADAM takes no push before the round before it is applied.
@@ -140,12 +140,16 @@ class Partition final {
                                          std::optional<wire::Hyper> hyper);
   // Checks that round `round` is one of momenta or of gradients, as `pushed_as` says.
   absl::Status CheckPushedAs(uint64_t round, PushedAs pushed_as) const;
-  void Apply(std::span<const Contribution> contributions, std::optional<wire::Hyper> hyper,
+  // Makes the next version of views_, which hold the round of so many workers.
+  void Apply(uint32_t contributors, std::optional<wire::Hyper> hyper,
              const MasterWeights::Next& next);
-  // Steps the weights by views_.
   void StepRound(uint32_t contributors, std::optional<wire::Hyper> hyper,
                  const MasterWeights::Next& next);
-  void ApplyMomenta(OpenRounds::Round round);
+  void ApplyMomenta(uint32_t contributors, OpenRounds::Choice choice);
+  // Without an optimizer the version is the round's sum. Where servers sum integers (lanes.h), they
+  // leave it so, and each worker decodes it once. Returns false where they do not, where the sum
+  // has no valid payload, or where integers are no smaller.
+  bool AnswerByLanes();
   // Fills views_ by the round's contributions, and returns how many workers contributed.
   uint32_t Gather(std::span<const Contribution> contributions);
   absl::Status Annotate(const absl::Status& status) const;

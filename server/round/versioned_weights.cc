@@ -60,6 +60,11 @@ void VersionedWeights::CommitChange(const EncodedChange& change) {
   current_->change = change;
 }
 
+void VersionedWeights::CommitEncoded(const EncodedChange& payload) {
+  CommitChange(payload);
+  current_->is_encoded = true;
+}
+
 void VersionedWeights::Commit(PayloadFormat format) {
   const uint64_t version = current_->version + 1;
   if (next_ != current_) {
@@ -75,6 +80,18 @@ void VersionedWeights::Commit(PayloadFormat format) {
   current_->wanted_format = format;
   current_->change.reset();
   current_->change_hash.reset();
+  current_->is_encoded = false;
+  current_->is_decoded = false;
+}
+
+std::span<const float> VersionedWeights::Decoded(Buffer& buffer) const {
+  if (buffer.is_encoded && !buffer.is_decoded) {
+    const EncodedChange& whole = *buffer.change;
+    Decode(whole.format, std::as_const(buffer.change_bytes).bytes().first(whole.bytes), elements_,
+           0, buffer.fp32.floats());
+    buffer.is_decoded = true;
+  }
+  return std::as_const(buffer.fp32).floats();
 }
 
 Payload VersionedWeights::Lend(const std::shared_ptr<Buffer>& buffer,
@@ -123,6 +140,7 @@ uint64_t VersionedWeights::HashOf(std::span<const std::byte> bytes) const {
 }
 
 WireValue VersionedWeights::ShareBuffer(const std::shared_ptr<Buffer>& buffer) const {
+  if (buffer->is_encoded) return ShareChange(buffer);
   const std::span<const std::byte> bytes = WireBytes(*buffer);
   if (!buffer->hash.has_value()) buffer->hash = HashOf(bytes);
   return {.version = buffer->version,
@@ -136,12 +154,13 @@ WireValue VersionedWeights::ShareChange(const std::shared_ptr<Buffer>& buffer) c
   const std::span<const std::byte> bytes =
       std::as_const(buffer->change_bytes).bytes().first(change.bytes);
   if (!buffer->change_hash.has_value()) buffer->change_hash = HashOf(bytes);
-  return {.version = buffer->version,
-          .format = change.format,
-          .payload = Lend(buffer, bytes),
-          .hash = *buffer->change_hash,
-          .base_version = buffer->version - 1,
-          .encode_ns = change.encode_ns};
+  WireValue value{.version = buffer->version,
+                  .format = change.format,
+                  .payload = Lend(buffer, bytes),
+                  .hash = *buffer->change_hash,
+                  .encode_ns = change.encode_ns};
+  if (!buffer->is_encoded) value.base_version = buffer->version - 1;
+  return value;
 }
 
 bool VersionedWeights::Holds(uint64_t version) const {
@@ -173,11 +192,11 @@ void VersionedWeights::CopySeenPart(uint64_t wanted, size_t first, std::span<flo
   const std::shared_ptr<Buffer>& buffer = Find(wanted);
   // ShareBuffer converts and hashes the whole version, which only half precision needs. In fp32
   // nothing is done for elements that are not wanted.
-  const bool plain = buffer->wanted_format == PayloadFormat::kRawF32 ||
+  const bool plain = buffer->is_encoded || buffer->wanted_format == PayloadFormat::kRawF32 ||
                      ShareBuffer(buffer).format == PayloadFormat::kRawF32;
   const RawKernels& raw = BestKernels().raw;
   if (plain) {
-    std::ranges::copy(std::as_const(buffer->fp32).floats().subspan(first, out.size()), out.begin());
+    std::ranges::copy(Decoded(*buffer).subspan(first, out.size()), out.begin());
   } else {
     const auto decode = buffer->format == PayloadFormat::kRawF16 ? raw.decode_f16 : raw.decode_bf16;
     decode(std::as_const(buffer->half).bytes().data() + sizeof(uint16_t) * first, out.size(),

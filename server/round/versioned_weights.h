@@ -8,7 +8,8 @@
 //   weights.Commit()         makes it current: version + 1
 //
 // A version may come with its encoded change from the version before (BeginChange, CommitChange). A
-// puller that holds the version before is sent the change. Others are sent the weights.
+// puller that holds the version before is sent the change. Others are sent the weights. Or it may
+// be a payload itself (CommitEncoded), which each puller decodes.
 //
 // The version before the current one is kept when asked. So a late pull still gets exactly the
 // version that it names: a run's bits must not depend on when its messages arrive.
@@ -60,13 +61,14 @@ class VersionedWeights final {
 
   uint64_t version() const { return current_->version; }
   std::span<float> MutableInitial() { return current_->fp32.floats(); }
-  std::span<const float> current() const { return current_->fp32.floats(); }
+  std::span<const float> current() const { return Decoded(*current_); }
 
   // Returns where to write the next version. It may be the current buffer itself, if that is not to
   // be kept and nobody reads it. Gives up a version that was begun and not committed.
   std::span<float> BeginNext(PreviousVersion previous);
 
-  // Returns where to write the encoded change from the current version to the one begun.
+  // Returns where to write the encoded change from the current version to the one begun, or the
+  // latter as a payload.
   // REQUIRES: BeginNext(kKeep) was called since the last commit.
   std::span<std::byte> BeginChange(size_t bytes);
 
@@ -78,6 +80,11 @@ class VersionedWeights final {
   // Makes the version begun current, with the change written before. Its weights travel in fp32.
   // REQUIRES: BeginChange was called too.
   void CommitChange(const EncodedChange& change);
+
+  // Makes the version begun current. It is what the payload decodes to that was written to
+  // BeginChange's memory, and travels as that. It is decoded here only if its floats are asked for.
+  // REQUIRES: BeginChange was called too; the payload is valid.
+  void CommitEncoded(const EncodedChange& payload);
 
   // True if `version` is the current or the kept one.
   bool Holds(uint64_t version) const;
@@ -121,6 +128,8 @@ class VersionedWeights final {
     AlignedBuffer change_bytes;  // empty until the first change; then kept
     std::optional<EncodedChange> change;
     std::optional<uint64_t> change_hash;
+    bool is_encoded = false;  // `change` is the version itself
+    bool is_decoded = false;  // and fp32 has it
   };
 
   // REQUIRES: Holds(version).
@@ -130,6 +139,8 @@ class VersionedWeights final {
   // fp32.
   std::span<const std::byte> WireBytes(Buffer& buffer) const;
   static PayloadFormat ChooseFormat(PayloadFormat wanted, std::span<const float> values);
+  // Returns the buffer's version in fp32, which is decoded first if it is a payload.
+  std::span<const float> Decoded(Buffer& buffer) const;
   WireValue ShareBuffer(const std::shared_ptr<Buffer>& buffer) const;
   WireValue ShareChange(const std::shared_ptr<Buffer>& buffer) const;
   uint64_t HashOf(std::span<const std::byte> bytes) const;

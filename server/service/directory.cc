@@ -97,7 +97,12 @@ absl::Status Directory::CheckAuxiliary(const wire::InitItem& item) {
                      wire::DType_Name(info.dtype()), ", expected 1 and FLOAT32"));
   }
   const size_t row = ElementsOfRow({info.shape().data(), static_cast<size_t>(info.shape_size())});
-  const uint64_t rows = row == 0 ? 0 : item.elements() / row;
+  if (item.offset() != 0 || row == 0 || item.elements() % row != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("an auxiliary key of ", item.elements(), " elements from ", item.offset(),
+                     " on, expected whole rows of ", row, " from 0 on"));
+  }
+  const uint64_t rows = item.elements() / row;
   if (item.combine() != wire::ORTHOGONALISE || rows <= row) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       rows, " rows of ", row, " elements cannot be orthonormal, expected at most ", row));

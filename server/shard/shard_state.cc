@@ -149,7 +149,7 @@ absl::Status ShardState::CheckPullNow(const Slot& slot, const wire::PullItem& it
     return absl::NotFoundError(absl::StrCat(DescribeUnknown(item.id()), ": never initialised"));
   }
   const PartitionSpec& spec = slot.partition->spec();
-  if (item.elements() != spec.elements) {
+  if (!IsWholeOrFirstRows(spec, item.elements())) {
     return absl::InvalidArgumentError(absl::StrCat(NameOf(*slot.partition), ": pull of ",
                                                    item.elements(), " elements, expected ",
                                                    spec.elements));
@@ -202,6 +202,7 @@ absl::Status ShardState::Answer(Slot& slot, const WaitingPull& pull, CopyRoom ro
   std::optional<uint64_t> held;
   if (pull.item.takes_change()) held = pull.item.held_version();
   const PartitionSpec& spec = slot.partition->spec();
+  const size_t item_elements = pull.item.elements();
   if (pull.item.state_tensor() > 0) return AnswerWithCopy(*slot.partition, pull, room);
   const uint64_t version = VersionFor(*slot.partition, pull.item);
   const absl::Status has_it = slot.partition->CheckHeld(version);
@@ -210,12 +211,14 @@ absl::Status ShardState::Answer(Slot& slot, const WaitingPull& pull, CopyRoom ro
     return absl::OkStatus();
   }
   if (pull.item.rows_only()) return AnswerWithCopy(*slot.partition, pull, room);
-  const auto share = [&] { return slot.partition->Share(version, held); };
+  const auto share = [&] {
+    return FirstOf(spec, item_elements, slot.partition->Share(version, held));
+  };
   absl::StatusOr<WireValue> value = OrOutOfMemory(share, "weights", spec.name);
   if (value.ok()) {
     outbox_.TraceNextPull(pull.origin, {spec.name, spec.index, value->version});
     const uint64_t answered = value->version;
-    outbox_.AddPull(pull.origin, pull.item, spec.elements, *std::move(value),
+    outbox_.AddPull(pull.origin, pull.item, item_elements, *std::move(value),
                     {.momentum = slot.partition->MomentumOf(answered)});
   } else {
     outbox_.AddPullError(pull.origin, pull.item, value.status());

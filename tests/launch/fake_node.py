@@ -24,9 +24,10 @@ from eventually import eventually  # noqa: E402
 
 
 def write(path, text):
-    with open(path + ".new", "w", encoding="ascii") as out:
+    new = "%s.%d" % (path, os.getpid())  # two nodes may write one file
+    with open(new, "w", encoding="ascii") as out:
         out.write(text)
-    os.rename(path + ".new", path)
+    os.rename(new, path)
 
 
 def trap(path):

@@ -10,6 +10,7 @@ import weakref
 import numpy as np
 import pytest
 import slimps
+from slimps.native import calls
 
 
 @pytest.fixture
@@ -170,6 +171,22 @@ def test_what_ctypes_drops_is_raised(store, monkeypatch):
     monkeypatch.setattr(store._store._updating, "threads", Threads())
     with pytest.raises(Alarm):
         store.push("w", np.ones(4, np.float32))
+
+
+def test_what_python_drops_while_it_frees_an_earlier_call_is_raised(store, monkeypatch):
+    def interrupted(call):
+        del call
+        raise Alarm
+
+    interrupted.__qualname__ = calls.Call.__del__.__qualname__
+    monkeypatch.setattr(calls.Call, "__del__", interrupted)
+    store.init("w", np.zeros(4, np.float32))
+    store.set_updater(lambda key, gradient, weight: calls.Call() and None)
+    with pytest.raises(Alarm):
+        store.push("w", np.ones(4, np.float32))
+    monkeypatch.undo()
+    store.set_updater(lambda key, gradient, weight: None)
+    store.push("w", np.ones(4, np.float32))
 
 
 def test_an_updater_must_not_call_its_store(store):

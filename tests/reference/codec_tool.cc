@@ -8,6 +8,7 @@
 //   rounds=1  first_round=1  grad_scale=1  key=0  worker=0  partition=0  layer=0 (LayerKind)
 //   row_elements=0  skip=0  where the partition's rows lie (RowGrid); 0: no shape
 //   residual=codec|on|off  error feedback as the codec prefers, always, or never
+//   exchange=off|on  whole exchanges of one worker alone (phases.h), whose tensor is the partition
 //   kernels=all|one  all sets that run here, which must give the same bits, or only scalar
 //
 // A round's result, little-endian: PayloadFormat, payload bytes, elements sent, elements of the
@@ -25,6 +26,7 @@
 
 #include "compress/codec/codec.h"
 #include "compress/codec/encode_run.h"
+#include "compress/codec/phases.h"
 #include "compress/format/format.h"
 #include "compress/kernels/kernels.h"
 #include "proto/base/status_macros.h"
@@ -75,6 +77,35 @@ absl::Status AppendRound(const Codec& codec, const EncodeInput& input, const Enc
   return absl::OkStatus();
 }
 
+// Encodes as the only worker of an exchange with phases. `memory` is what the codec keeps.
+absl::StatusOr<EncodeStats> Exchange(const Codec& codec, const EncodeInput& input,
+                                     std::vector<float>* memory, std::span<std::byte> payload) {
+  if (codec.phases() == nullptr) return absl::InvalidArgumentError("the codec has no phases");
+  const std::vector<int64_t> shape = {static_cast<int64_t>(input.gradient.size())};
+  const std::vector<AuxiliaryShape> keys = codec.phases()->AuxiliaryKeys(shape);
+  memory->resize(keys.back().elements());
+  const PhasedPart part = {
+      .elements = input.gradient.size(), .gradient = input.gradient, .residual = input.residual};
+  const auto run = codec.phases()->BeginExchange({.shape = shape,
+                                                  .parts = {&part, 1},
+                                                  .memory = *memory,
+                                                  .grad_scale = input.grad_scale,
+                                                  .context = input.context});
+  size_t bytes = 0;
+  for (size_t phase = 0; phase <= keys.size(); ++phase) {
+    if (bytes == 0 && run->may_write()) {
+      SLIMPS_ASSIGN_OR_RETURN(bytes, run->Write(0, payload));
+    }
+    if (phase == keys.size()) break;
+    std::vector<float> mine(keys[phase].elements());
+    SLIMPS_RETURN_IF_ERROR(run->Contribute(phase, mine));
+    SLIMPS_RETURN_IF_ERROR(run->Take(phase, mine, std::vector<uint32_t>{input.context.worker}));
+  }
+  EncodeStats stats = run->StatsOf(0);
+  stats.payload_bytes = bytes;
+  return stats;
+}
+
 // Returns the results of all rounds.
 absl::StatusOr<std::string> Run(const std::string& text, const Kernels& kernels,
                                 const Arguments& arguments, std::span<const float> gradients) {
@@ -86,6 +117,7 @@ absl::StatusOr<std::string> Run(const std::string& text, const Kernels& kernels,
   const std::string& feedback = arguments.at("residual");
   const bool has_residual = feedback == "on" || (feedback == "codec" && codec->wants_residual());
   std::vector<float> residual(has_residual ? n : 0), momentum(codec->wants_momentum() ? n : 0);
+  std::vector<float> memory;
   std::vector<std::byte> payload(codec->MaxPayloadBytes(n));
   EncodeWorkspace workspace;
   std::string out;
@@ -102,7 +134,10 @@ absl::StatusOr<std::string> Run(const std::string& text, const Kernels& kernels,
                     .worker = static_cast<uint32_t>(Number(arguments, "worker")),
                     .layer = static_cast<LayerKind>(Number(arguments, "layer")),
                     .grid = Grid(arguments, n)}};
-    SLIMPS_ASSIGN_OR_RETURN(const EncodeStats stats, codec->Encode(input, payload, workspace));
+    SLIMPS_ASSIGN_OR_RETURN(const EncodeStats stats,
+                            arguments.at("exchange") == "on"
+                                ? Exchange(*codec, input, &memory, payload)
+                                : codec->Encode(input, payload, workspace));
     SLIMPS_RETURN_IF_ERROR(
         AppendRound(*codec, input, stats,
                     std::span<const std::byte>(payload).first(stats.payload_bytes), &out));
@@ -136,7 +171,8 @@ int main(int argc, char** argv) {
   slimps::Arguments arguments = {{"kernels", "all"},    {"rounds", "1"},       {"first_round", "1"},
                                  {"grad_scale", "1"},   {"key", "0"},          {"worker", "0"},
                                  {"partition", "0"},    {"layer", "0"},        {"elements", "0"},
-                                 {"residual", "codec"}, {"row_elements", "0"}, {"skip", "0"}};
+                                 {"residual", "codec"}, {"row_elements", "0"}, {"skip", "0"},
+                                 {"exchange", "off"}};
   for (int i = 2; i < argc; ++i) {
     const std::string argument = argv[i];
     const size_t equals = argument.find('=');

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """powersgd's encoding by one worker alone, over rounds of error feedback, to 1e-5 of the largest
-element. Whole exchanges are compared in tests/cluster/powersgd_test.cc.
+element. Whole exchanges are compared in tests/cluster/exchanges/powersgd_test.cc.
 
 usage: powersgd_test.py CODEC_TOOL
 """

@@ -136,30 +136,52 @@ def best_table(levels, granularity, p):
     return min(table, tuple(granularity - level for level in reversed(table)))
 
 
+def norm_of(x):
+    """Returns thc's norm of a block."""
+    squares = block_sums(x * x)[0]
+    return np.sqrt(squares) if F(2.0**-100) <= squares < np.inf else np.abs(x).max()
+
+
 def thc(x, step):
     """THC (Li et al. 2024), with each block's own norm."""
+    return thc_with([norm_of(x[first:last]) for _, first, last in blocks_of(len(x))], x, step)
+
+
+def thc_previous():
+    """THC with the norms of the round before, where there are any. What lies outside the range of
+    these is clamped."""
+    before = []
+
+    def encode(x, step):
+        if step.round == step.context["first_round"]:
+            before.clear()
+        own = [norm_of(x[first:last]) for _, first, last in blocks_of(len(x))]
+        decoded = thc_with(before if any(before) else own, x, step)
+        before[:] = own
+        return decoded
+
+    return encode
+
+
+def thc_with(norms, x, step):
+    """THC with one norm for each block."""
     seed, context = step.seed, step.context
     rotation = Stream(seed, context["key"], step.round, ANY_WORKER, context["partition"])
     shorts = step.random.shorts(-(-len(x) // BLOCK) * BLOCK)
     out = np.empty_like(x)
-    for number, first, last in blocks_of(len(x)):
+    for (number, first, last), norm in zip(blocks_of(len(x)), norms, strict=True):
         part = x[first:last]
         m = padded(len(part))
         signs = signs_of(rotation, number, m)
-        squares = block_sums(part * part)[0]
-        norm = np.sqrt(squares) if F(2.0**-100) <= squares < np.inf else np.abs(part).max()
         scale, inverse = F(0), F(0)
         if norm >= F(2.0**-80):
             scale = norm * F(SUPPORT / 30) / F(m)
-            inverse = F(0.25) / scale
-        w = np.clip(rotate(part, signs) * inverse + F(7.5), F(0), F(15))
-        unit = np.rint(w).astype(np.int64)
-        # The level below u = 2 w, or below the middle of its unit: both lie on one line.
-        z = np.minimum(np.searchsorted(TABLE, 2 * unit - 0.5, side="right") - 1, 14)
-        z = np.maximum(z, 0)
-        slope = 65536.0 / (TABLE[z + 1] - TABLE[z])
-        base = 65536.0 * z - slope * TABLE[z]
-        place = np.minimum(base.astype(F) + (2 * slope).astype(F) * w, F(15 * 65536))
+            inverse = F(2.0**14) / scale
+        # 2^16 * (u / 2 - 3.5), where u lies among the levels
+        w = rotate(part, signs) * inverse + F(4 * 65536)
+        w = np.clip(w, F(-3.5 * 65536), F(11.5 * 65536))
+        wide = np.clip(w, F(-2 * 65536), F(10 * 65536))
+        place = (w + w + wide) * F(1 / 3) + np.clip(w, F(3 * 65536), F(4 * 65536))
         levels = TABLE[(np.rint(place).astype(np.int64) + shorts[first : first + m]) >> 16]
         y = (2 * levels - 30).astype(F) * scale
         out[first:last] = restore(y, signs)[: len(part)]

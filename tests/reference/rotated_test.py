@@ -98,6 +98,18 @@ def main():
             seed=SEED,
             inputs=INPUTS + (huge,),
         )
+    # An exchange of one worker alone: the phase brings its own norms.
+    for scale, reference in (("current", rotated.thc), ("previous", rotated.thc_previous())):
+        compare(
+            f"thc:scale={scale},seed={SEED}",
+            reference,
+            feedback=True,
+            payload_bytes=thc_bytes,
+            seed=SEED,
+            inputs=INPUTS + (huge,),
+            exchange="on",
+            partition=0,
+        )
     keeps_the_inner_product("drive")
     mean_of_draws_is_the_gradient("drive", np.pi / 2 - 1)
 

@@ -62,7 +62,7 @@ class LayeringRules(unittest.TestCase):
             ("worker/trainer/a.cc", '"backup_model/backup_model.h"'),
             ("worker/trainer/a.cc", "<torch/torch.h>"),
             ("proto/net/zmq/zmq_socket.cc", "<zmq.hpp>"),
-            ("worker/device/device_cuda.cu", "<cuda_runtime.h>"),
+            ("tests/worker/device/cuda/libcuda_api_test.cc", "<cuda.h>"),
             ("tests/server/a.cc", '"worker/kvstore.h"'),
             ("compress/codec/a.cc", '"compress/format/format.h"'),
         ):

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
 #include <string>
 
@@ -92,6 +93,49 @@ TEST(PolicyControl, OneThatGoesOnFromASavedStateDecidesAsTheFirst) {
   ASSERT_TRUE(decided.ok()) << decided;
   again.set_from_round(second.from_round());  // it counts the rounds of another job
   EXPECT_EQ(again.SerializeAsString(), second.SerializeAsString());
+}
+
+TEST(PolicyControl, OneThatGoesOnKeepsItsDecisionWhileItCannotDecide) {
+  const std::string policy = "joint:codecs=qsgd:bits=4;norm=max,every=10";
+  wire::PolicyReport measured = Measured(policy, 0, 10, 1.5);
+  measured.set_iteration_ns(1e7);
+  measured.mutable_link()->set_ns_per_byte(80);
+  PolicyControl through, resumed;
+  wire::CodecMap first, again;
+  ASSERT_TRUE(through.Check(0, measured).ok());
+  const absl::Status decided = through.Decide({{0, measured}}, 16, &first);
+  ASSERT_TRUE(decided.ok()) << decided;
+  // Saved at a window's end: the samples are there, and no push has shown yet what the link does.
+  measured = Measured(policy, 0, 20, 1.5);
+  measured.set_rounds_before(20);
+  *measured.mutable_resumed() = first;
+  ASSERT_TRUE(resumed.Check(0, measured).ok());
+  const absl::Status kept = resumed.Decide({{0, measured}}, 8, &again);
+  ASSERT_TRUE(kept.ok()) << kept;
+  EXPECT_THAT(again.reason(), HasSubstr("kept, since"));
+  ASSERT_EQ(again.entries_size(), first.entries_size());
+  EXPECT_EQ(again.entries(0).codec(), first.entries(0).codec());
+}
+
+TEST(PolicyControl, AReportThatNobodyCouldAffordIsRefused) {
+  const auto refusal = [](const std::function<void(wire::PolicyReport*)>& change) {
+    wire::PolicyReport report = Measured(kLgreco, 3, 10, 1.5);
+    change(&report);
+    PolicyControl control;
+    const absl::Status checked = control.Check(3, report);
+    EXPECT_EQ(checked.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(checked.message());
+  };
+  EXPECT_THAT(refusal([](auto* report) {
+                while (report->codecs_size() <= 256) report->add_codecs("topk");
+              }),
+              HasSubstr("policy report of worker 3: codecs: expected at most 256, got 257"));
+  EXPECT_THAT(refusal([](auto* report) { report->set_codecs(0, std::string(257, 'x')); }),
+              HasSubstr("bytes of a codec: expected at most 256, got 257"));
+  EXPECT_THAT(refusal([](auto* report) {
+                for (int i = 0; i < 1000; ++i) report->mutable_tensors(1)->add_levels();
+              }),
+              HasSubstr("levels of key 2: expected at most"));
 }
 
 TEST(PolicyControl, AWorkerThatMeasuredNothingIsLeftOut) {

@@ -25,6 +25,11 @@ class SystemsTest(unittest.TestCase):
             "slimgc_2bit",
             "slimgc_1bit_2way",
             "bf16",
+            "powersgd4",
+            "thc",
+            "lgreco",
+            "lgreco_time",
+            "joint",
         ):
             self.assertEqual(name, systems.find(name).name)
 
@@ -78,6 +83,20 @@ class SystemsTest(unittest.TestCase):
         self.assertTrue(systems.is_automatic(systems.find("slimgc_1bit@auto")))
         self.assertEqual("none", systems.find("slimgc_1bit@none").threshold)
 
+    def test_a_policy_decides_without_a_threshold(self):
+        for name in ("lgreco", "lgreco_time", "joint"):
+            found = systems.find(name)
+            self.assertTrue(systems.decides(found))
+            self.assertFalse(systems.is_automatic(found))  # no threshold is measured beforehand
+            flags = systems.worker_flags(found)
+            self.assertIn("--policy=" + found.policy, flags)
+            self.assertIn("--compression=none", flags)
+            self.assertIn("--threshold=auto", flags)
+            self.assertIn("--pull_compression=policy", flags)
+            with self.assertRaisesRegex(ValueError, "policy decides, so it has no threshold"):
+                systems.find(name + "@65536")
+        self.assertFalse(systems.decides(systems.find("thc")))
+
     def test_wrong_thresholds_are_refused(self):
         for text in ("slimgc_1bit@", "slimgc_1bit@-1", "slimgc_1bit@64Ki", "1bit@1.5"):
             with self.assertRaisesRegex(ValueError, "expected bytes, auto or none after @"):
@@ -93,6 +112,7 @@ class SystemsTest(unittest.TestCase):
                 "--threshold=auto",
                 "--pull_compression=1bit",
                 "--pull_threshold=auto",
+                "--policy=threshold",
                 "--coalesce=true",
                 "--prioritise=true",
                 "--backup_model=true",

@@ -220,10 +220,10 @@ class TablesTest(unittest.TestCase):
             ]
             for name, ms in (("1bit", 100.0), ("slimgc_1bit", 60.0))
         }
-        options = argparse.Namespace(
-            systems=[systems.find(name) for name in measured], link="1gbit"
+        entries = [systems.find(name) for name in measured]
+        results = cluster_rows.results_of(
+            argparse.Namespace(link="1gbit"), entries, "m", 40.0, measured
         )
-        results = cluster_rows.results_of(options, "m", 40.0, measured)
         self.assertEqual(["0", "auto"], [entry["threshold_setting"] for entry in results])
         self.assertEqual([1.0, 100 / 60], [entry["speedup_over_1bit"] for entry in results])
         self.assertEqual([None, None], [entry["speedup_over_fp32"] for entry in results])

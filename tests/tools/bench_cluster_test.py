@@ -202,6 +202,31 @@ class RunTest(unittest.TestCase):
         self.assertLess(10 * compressed["payload_bytes_in"], raw["payload_bytes_in"])
         self.assertLess(10 * compressed["payload_bytes_out"], raw["payload_bytes_out"])
 
+    def test_policies_decide_in_the_run_and_say_why(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "out.json")
+            result = bench(
+                *self.SMALL, "--link=unshaped", "--systems=thc,lgreco,joint", "--json", path
+            )
+            self.assertEqual(0, result.returncode, result.stderr)
+            with open(path, encoding="utf-8") as text:
+                told = json.load(text)
+        report_tables.check(told)
+        thc, lgreco, joint = told["results"]
+        gradient = 4 * 11295240
+        self.assertLess(thc["payload_bytes_out"], 0.2 * gradient)
+        # Pulls of the last of the two iterations may be under way when it ends.
+        self.assertGreater(thc["payload_bytes_in"], 0.45 * gradient)
+        self.assertLess(lgreco["payload_bytes_out"], 0.1 * gradient)
+        self.assertLess(lgreco["payload_bytes_in"], 0.1 * gradient)
+        for entry in told["results"]:
+            self.assertTrue(entry["workers_are_identical"])
+        for entry in (lgreco, joint):
+            self.assertTrue(entry["policy"].startswith(entry["system"] + ":"))
+            lines = [each["line"] for each in entry["decisions"]]
+            self.assertTrue([line for line in lines if " reason=%s:" % entry["system"] in line])
+            self.assertIn(entry["policy"], result.stdout)
+
     def test_a_link_changes_after_the_first_decision_and_decisions_are_told(self):
         result = bench(
             "--model=alexnet",

@@ -6,6 +6,7 @@ import argparse
 import os
 import signal
 import tempfile
+import time
 import unittest
 
 from bench import common
@@ -71,6 +72,18 @@ class SignalsTest(unittest.TestCase):
                         tidied = True
             self.assertEqual((128 + number, True), (ended.exception.code, tidied))
             self.assertEqual(before, signal.getsignal(number))
+
+    def test_a_signal_that_comes_where_python_ignores_what_is_raised_ends_all_the_same(self):
+        class Interrupted:
+            def __del__(self):
+                signal.raise_signal(signal.SIGTERM)
+
+        with self.assertRaises(SystemExit) as ended:
+            with common.ending_on_signals():
+                del [Interrupted()][0]
+                time.sleep(20)
+        self.assertEqual(128 + signal.SIGTERM, ended.exception.code)
+        self.assertEqual(signal.SIG_DFL, signal.getsignal(signal.SIGALRM))
 
     def test_what_is_ignored_stays_so(self):
         before = signal.signal(signal.SIGHUP, signal.SIG_IGN)

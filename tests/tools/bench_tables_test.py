@@ -67,6 +67,14 @@ class TablesTest(unittest.TestCase):
             + self.remarks(row(op="encode")),
         )
 
+    def test_levels_have_a_table_and_a_bar_of_their_own(self):
+        met = row("topk", "levels", fraction=1.6, gbps=1.6)
+        self.assertEqual(["1.10 met"], self.remarks(met))
+        self.assertEqual(["1.10 MISSED"], self.remarks(dict(met, fraction_of_reference=1.09)))
+        page = tables.markdown(report(row("topk"), met))
+        self.assertIn("| topk | 1.60 | 1.00 | 1.60 | 1.10 met |", page)
+        self.assertEqual(1, page.count("encode_ef 0.40 met"))
+
     def test_sparse_decoding_is_compared_with_raw_as_fractions_of_their_references(self):
         raw = row("none", "decode_add", fraction=0.5, gbps=5.0)
         met = row("topk", "decode_add", fraction=2.5, gbps=20.0)

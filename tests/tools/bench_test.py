@@ -107,6 +107,17 @@ class QuickTest(unittest.TestCase):
             {1}, {entry["workers"] for entry in self.rows if entry["op"] != "aggregate"}
         )
 
+    def test_levels_are_those_of_topk(self):
+        levels = [entry for entry in self.rows if entry["op"] == "levels"]
+        self.assertEqual({"topk"}, {entry["codec"] for entry in levels})
+        encoded = {
+            entry["payload_bytes"]
+            for entry in self.rows
+            if entry["op"] == "encode" and entry["codec"] == "topk"
+        }
+        for entry in levels:  # the strongest is the setting; indices may be coded otherwise
+            self.assertAlmostEqual(1, entry["payload_bytes"] / min(encoded), delta=0.05)
+
     def test_payloads_have_their_formulas_sizes(self):
         sizes = {
             entry["codec"]: entry["payload_bytes"] for entry in self.rows if entry["op"] == "encode"
@@ -170,6 +181,29 @@ class FlagsTest(unittest.TestCase):
             {(1, "scalar"), (2, "scalar")}, {(entry["threads"], entry["isa"]) for entry in results}
         )
         self.assertEqual(16, len(results))
+
+    def test_phases_are_measured_of_codecs_that_have_them(self):
+        arguments = ["--quick", "--codecs", "1bit,thc,powersgd:rank=2", "--ops", "phases"]
+        arguments += ["--elements", "16Ki", "--isa", "scalar"]
+        results = bench_json(*arguments, "--matrix")[0]["results"]
+        # Norms of four blocks; factors of a matrix of 128 x 128.
+        self.assertEqual(
+            {"thc": 4 * 4, "powersgd:rank=2": 4 * 2 * (128 + 128)},
+            {entry["codec"]: entry["payload_bytes"] for entry in results},
+        )
+        flat = bench("codec", *arguments)
+        self.assertIn("has no phases for 16384 rows of 1 elements", flat.stderr)
+
+    def test_low_rank_codecs_see_matrices_if_asked_to(self):
+        sizes = [
+            bench_json(
+                *["--quick", "--codecs", "atomo", "--ops", "encode", "--elements", "16Ki"],
+                *["--isa", "scalar", *matrix],
+            )[0]["results"][0]["payload_bytes"]
+            for matrix in ([], ["--matrix"])
+        ]
+        self.assertEqual(32 + 4 * (1 + 16384), sizes[0])
+        self.assertLess(sizes[1], 32 + 4 * 4 * 256)
 
     def test_wrong_names_are_refused_with_the_nearest(self):
         self.assertIn("did you mean 'topk'?", self.refused("--codecs", "topl"))

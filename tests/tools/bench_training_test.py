@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""slimps bench accuracy and sensitivity: flags, kept runs, figures, tables. Nothing is trained."""
+"""slimps bench accuracy, convergence and sensitivity: flags, kept runs, figures, tables.
+
+Nothing is trained.
+"""
 
 import contextlib
 import io
@@ -10,23 +13,38 @@ from unittest import mock
 import folder_case
 from bench import report_tables
 from bench.training import accuracy_bench
+from bench.training import convergence_bench
 from bench.training import sensitivity_bench
 from bench.training import training_tasks as tasks
 from cli import setup
 from cli import training_job
 
-LOSSES = {"none": 0.02, "1bit": 0.05}
+LOSSES = {"none": 0.02, "1bit": 0.05, "gravac": 0.021}
+STEP_SECONDS = {"none": 0.2, "topk": 0.1, "gravac": 0.05}
 
 
 def pretended(training):
     """Returns a summary whose figures follow from the flags."""
     flags = list(training.flags)
-    codec = flags[flags.index("--compression") + 1]
+    way = "--policy" if "--policy" in flags else "--compression"
+    codec = flags[flags.index(way) + 1]
     seed = int(flags[flags.index("--seed") + 1])
-    lost = LOSSES.get(codec.partition(":")[0], 0.03)
+    name = codec.partition(":")[0]
+    accuracy = 1 - LOSSES.get(name, 0.03) - seed / 1000
     return {
-        "test_accuracy": 1 - lost - seed / 1000,
-        "test_loss": 1 + lost + seed / 1000,
+        "test_accuracy": accuracy,
+        "steps": 40,
+        "evaluations": [
+            {
+                "steps": step,
+                "seconds": step * STEP_SECONDS[name],
+                "test_accuracy": min(accuracy, 0.1 + 0.08 * step / 1.001**seed),
+                "test_loss": 1,
+            }
+            for step in range(5, 41, 5)
+            if "--evaluate_every" in flags
+        ],
+        "test_loss": 2 - accuracy,
         "seconds": 5.0,
         "bytes_pushed": 32000000 if codec == "none" else 1000000,
         "bytes_pulled": 32000000,
@@ -137,6 +155,7 @@ class AccuracyTest(TrainingCase):
             (("--models=lenet,vgg16",), "--models: expected some of mlp,lenet,"),
             (("--mnist=m", "--codecs=1bit,,drive"), "--codecs: expected names with commas"),
             (("--mnist=m", "--codecs=1bit,1bit"), "--codecs: \"1bit\" is there twice"),
+            (("--mnist=m", "--codecs=onebit_adam"), "expected models that Adam trains, got lenet"),
             (("--mnist=m", "--seeds=1,x"), "--seeds: expected whole numbers"),
             (("--mnist=m", "--seeds=1,1"), "--seeds: \"1\" is there twice"),
             ((), "--mnist: expected the folder of mnist's files, for lenet"),
@@ -152,6 +171,49 @@ class AccuracyTest(TrainingCase):
             with self.assertRaisesRegex(setup.SetupError, "--state: .*holds no runs"):
                 self.bench(accuracy_bench, "--mnist=m")
             self.assertEqual(text, self.get("state.json"))
+
+
+class ConvergenceTest(TrainingCase):
+    def test_the_target_is_a_part_of_the_way_to_the_best_of_fp32(self):
+        report = self.report(convergence_bench, "--mnist=m", "--seeds=1,2")
+        found = {row["way"]: row for row in report["results"]}
+        # fp32's best is 0.979 and 0.978: 95 % of the way from 0.1 is passed after 15 steps.
+        self.assertEqual([15, 15], found["fp32"]["steps"])
+        self.assertEqual([3.0, 3.0], found["fp32"]["seconds"])
+        self.assertEqual([1.5, 1.5], found["topk:ratio=0.1"]["seconds"])
+        self.assertEqual([0.75, 0.75], found["gravac"]["seconds"])
+        self.assertRegex(
+            report_tables.text(report),
+            r"gravac .*4.00 x fp32, 2.00 x topk:ratio=0.1 .*1.5 x met; 0.2 points met",
+        )
+
+    def test_a_way_that_does_not_get_there_misses_the_bar(self):
+        report = self.report(convergence_bench, "--mnist=m", "--seeds=1", "--part=1")
+        found = {row["way"]: row for row in report["results"]}
+        self.assertEqual([None], found["gravac"]["seconds"])
+        text = report_tables.text(report)
+        self.assertRegex(text, r"gravac +not +not .*1.5 x MISSED; 0.2 points met")
+        self.assertIn("| gravac", report_tables.markdown(report))
+
+    def test_pulls_carry_what_pushes_do(self):
+        self.report(convergence_bench, "--mnist=m", "--seeds=1", "--ways=gravac:window=20,topk")
+        flags = {training.name.split(", ")[1]: " ".join(training.flags) for training in self.made}
+        self.assertIn(
+            "--policy gravac:window=20 --pull_compression policy", flags["gravac:window=20"]
+        )
+        self.assertIn("--pull_compression topk --pull_threshold 0", flags["topk"])
+        self.assertIn("--emulate_link 100mbit --evaluate_every 10", flags["fp32"])
+
+    def test_wrong_flags_are_refused_by_name(self):
+        for arguments, words in (
+            (("--mnist=m", "--part=1.5"), "--part: expected a number over 0 and at most 1"),
+            (("--mnist=m", "--link=fast"), "--link: expected a rate such as 100mbit"),
+            (("--mnist=m", "--ways=topk,,"), "--ways: expected names with commas"),
+            ((), "--mnist: expected the folder of mnist's files, for lenet"),
+        ):
+            status, _, said = self.bench(convergence_bench, *arguments)
+            self.assertEqual(2, status, arguments)
+            self.assertIn(words, said)
 
 
 class SpecListTest(unittest.TestCase):

@@ -66,6 +66,16 @@ class DecisionsTest(folder_case.FolderCase):
         tip = boxes[1].getElementsByTagName("title")[0].firstChild.data
         self.assertEqual("w, rounds 54 to 100: topk 0.002: few & large <elements>", tip)
 
+    def test_tensors_that_are_not_drawn_are_counted(self):
+        tensors = [{"key": "t%d" % i, "elements": i + 1} for i in range(decisions.MAX_TENSORS + 2)]
+        _, said, _ = self.run_on(dict(SUMMARY, tensors=tensors), "--svg", self.path("a.svg"))
+        self.assertIn("2 smaller tensors are not drawn", said)
+
+    def test_a_picture_that_cannot_be_written_is_a_usage_error(self):
+        with self.assertRaises(SystemExit) as ended:
+            self.run_on(SUMMARY, "--svg", self.path("missing/a.svg"))
+        self.assertEqual(2, ended.exception.code)
+
     def test_a_ladder_shows_all_its_steps(self):
         ladder = dict(DECISIONS[0], codecs={"w": ["topk:ratio=0.01", "none"]})
         boxes = decisions_svg.boxes_of([ladder], "w", 100)
@@ -86,7 +96,8 @@ class DecisionsTest(folder_case.FolderCase):
     def test_a_file_without_decisions_is_refused_by_name(self):
         for content, why in (
             ("{", "Expecting"),
-            ({"steps": 3}, "expected what slimps_worker --summary_json writes"),
+            ({"steps": 3}, "policy: expected text, got nothing"),
+            (dict(SUMMARY, tensors=[{"key": "w"}]), "tensors[0].elements: expected a whole number"),
             (dict(SUMMARY, policy="threshold", policy_decisions=[]), "got --policy=threshold"),
         ):
             status, _, complained = self.run_on(content)

@@ -52,6 +52,13 @@ TEST(Combination, AsynchronousWithoutOptimizerIsRefused) {
   EXPECT_TRUE(CheckCombination({.mode = wire::DIST_ASYNC}).ok()) << "it may come yet";
 }
 
+TEST(Combination, OneBitAdamTakesNoPolicyThatAdapts) {
+  const wire::OptimizerSpec adam = Optimizer(wire::OptimizerSpec::ONEBIT_ADAM);
+  EXPECT_THAT(Refusal({.policy = "lgreco:codec=topk", .optimizer = adam}),
+              AllOf(HasSubstr("optimizer onebit_adam with policy lgreco:codec=topk"),
+                    HasSubstr("expected threshold")));
+}
+
 TEST(Combination, BoundedStalenessHasNoRoundsInCommonEither) {
   const auto codec = MakeCodecOrDie("1bit"), signsgd = MakeCodecOrDie("signsgd");
   const wire::OptimizerSpec sgd = Optimizer(wire::OptimizerSpec::SGD, 0.9);

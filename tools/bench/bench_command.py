@@ -11,10 +11,12 @@ import tempfile
 from bench.cluster import cluster_bench
 from bench.codec import codec_tables
 from bench import common
+from bench.low_rank import low_rank_bench
 from bench.torch import python_bench
 from bench.soak import soak_bench
 from bench import report_tables
 from bench.training import accuracy_bench
+from bench.training import convergence_bench
 from bench.training import sensitivity_bench
 from bench.torch import torch_bench
 from bench.transport import transport_bench
@@ -37,6 +39,11 @@ def codec_parser():
     parser.add_argument(
         "--quick", action="store_true", help="64 Ki elements, short: to see that it works"
     )
+    parser.add_argument(
+        "--matrix",
+        action="store_true",
+        help="tensors are matrices, as codecs of low rank see them (vectors)",
+    )
     parser.add_argument("--json", metavar="FILE", help="write the figures here")
     parser.add_argument(
         "--codecs",
@@ -45,7 +52,10 @@ def codec_parser():
         help="names, or specs such as 1bit:scaling=none (all)",
     )
     parser.add_argument(
-        "--ops", default="", metavar="LIST", help="of %s (all)" % ", ".join(codec_tables.OPERATIONS)
+        "--ops",
+        default="",
+        metavar="LIST",
+        help="of %s (all but phases)" % ", ".join(codec_tables.OPERATIONS),
     )
     parser.add_argument(
         "--elements", default="", metavar="LIST", help="sizes, such as 64Ki,1Mi (64Ki,1Mi,16Mi)"
@@ -77,6 +87,7 @@ def run_codec(program, options, path):
     SetupError: the program crashed or cannot be run.
     """
     command = [program, "--json=" + path] + (["--quick"] if options.quick else [])
+    command += ["--matrix"] if options.matrix else []
     command += [
         "--%s=%s" % (name, getattr(options, name))
         for name in ("codecs", "ops", "elements", "threads", "isa", "workers", "table")
@@ -160,6 +171,12 @@ Kind = collections.namedtuple("Kind", "name arguments what run")
 KINDS = [
     Kind("codec", "[OPTION ...]", "measure every codec, print tables, write JSON", codec),
     Kind(
+        "low_rank",
+        "[OPTION ...]",
+        "a step of powersgd beside the same step in torch",
+        low_rank_bench.main,
+    ),
+    Kind(
         "transport",
         "[OPTION ...]",
         "push-pull of real jobs beside raw ZeroMQ",
@@ -175,6 +192,12 @@ KINDS = [
     Kind("python", "[OPTION ...]", "pushing and pulling from Python beside C++", python_bench.main),
     Kind(
         "accuracy", "[OPTION ...]", "training with several codecs beside fp32", accuracy_bench.main
+    ),
+    Kind(
+        "convergence",
+        "[OPTION ...]",
+        "times to a target accuracy on a slow link",
+        convergence_bench.main,
     ),
     Kind(
         "sensitivity",

@@ -15,6 +15,7 @@ import contextlib
 import difflib
 import os
 import signal
+import sys
 
 from cli import setup
 
@@ -126,19 +127,31 @@ def ending_on_signals():
     """Makes SIGINT, SIGTERM and SIGHUP raise SystemExit(128 + number) within the `with` block.
 
     So context managers clean up on the way out. After the first signal, further ones are ignored.
-    Signals that were ignored before (nohup) stay ignored.
+    Signals that were ignored before (nohup) stay ignored. Python ignores what is raised within
+    __del__ and around a fork: then SystemExit is raised again behind it.
     """
+    ended_by = []
 
     def end(number_of_signal, _):
         for other in before:
             signal.signal(other, signal.SIG_IGN)
-        raise SystemExit(128 + number_of_signal)
+        if number_of_signal != signal.SIGALRM:
+            ended_by.append(number_of_signal)
+        raise SystemExit(128 + ended_by[0])
+
+    def raise_again(ignored):
+        if ended_by and ignored.exc_type is SystemExit:
+            signal.setitimer(signal.ITIMER_REAL, 0.01)
+        else:
+            hook(ignored)
 
     before = {
         each: signal.getsignal(each)
         for each in END_SIGNALS
         if signal.getsignal(each) is not signal.SIG_IGN
     }
+    alarm, hook = signal.signal(signal.SIGALRM, end), sys.unraisablehook
+    sys.unraisablehook = raise_again
     try:
         for each in before:
             signal.signal(each, end)
@@ -146,6 +159,9 @@ def ending_on_signals():
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, alarm)
+        sys.unraisablehook = hook
 
 
 # ---- tables
@@ -190,3 +206,19 @@ def markdown_table(headings, rows):
     return ["| " + " | ".join(headings) + " |", "|" + "---|" * len(headings)] + [
         "| " + " | ".join(row) + " |" for row in rows
     ]
+
+
+def text_report(about, tables):
+    """Returns a report for a terminal. `tables` gives (title, headings, rows)."""
+    lines = [about]
+    for title, headings, rows in tables:
+        lines += ["", title] + text_table(headings, rows)
+    return "\n".join(lines)
+
+
+def markdown_report(about, tables):
+    """Returns a report for a page. `tables` gives (title, headings, rows)."""
+    lines = [about + "."]
+    for title, headings, rows in tables:
+        lines += ["", "### %s" % title, ""] + markdown_table(headings, rows)
+    return "\n".join(lines)

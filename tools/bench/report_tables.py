@@ -6,6 +6,7 @@ from bench.codec import codec_tables
 from bench.torch import python_bench
 from bench.torch import torch_bench
 from bench.training import accuracy_bench
+from bench.training import convergence_bench
 from bench.training import sensitivity_bench
 from bench.transport import transport_tables
 from slimps_launch import schema
@@ -14,6 +15,7 @@ from slimps_launch import schema
 TABLES = {
     "accuracy": accuracy_bench,
     "cluster": cluster_tables,
+    "convergence": convergence_bench,
     "python": python_bench,
     "sensitivity": sensitivity_bench,
     "torch": torch_bench,
@@ -31,7 +33,8 @@ def check(report):
     if module is None and "bench" in report:
         schema.refuse(
             "bench",
-            "transport, cluster LINK, torch LINK, python, accuracy, sensitivity, or none (codec)",
+            "transport, cluster LINK, torch LINK, python, accuracy, convergence, sensitivity, or "
+            "none (codec)",
             report["bench"],
         )
     schema.check(report, codec_tables.shape_of(report) if module is None else module.SHAPE)

@@ -2,13 +2,23 @@
 """slimps decisions: what a policy has decided in a run, from the summary that slimps_worker
 --summary_json leaves."""
 
-import argparse
-import json
 import sys
 
+from bench.common import Parser
 from cli import decisions_svg
+from slimps_launch import out_files
+from slimps_launch import schema
 
 MAX_TENSORS = 60  # of a picture
+OBJECT = schema.Kind("an object", lambda value: isinstance(value, dict))
+SHAPE = {
+    "policy": schema.TEXT,
+    "steps": schema.COUNT,
+    "tensors": [{"key": schema.TEXT, "elements": schema.COUNT}],
+    "policy_decisions": [
+        {"from_round": schema.COUNT, "reason": schema.TEXT, "codecs": OBJECT, "reasons": OBJECT}
+    ],
+}
 
 
 class Unreadable(Exception):
@@ -18,16 +28,16 @@ class Unreadable(Exception):
 def read(path):
     """Returns the summary. Unreadable: it is none, or of a run without a policy that adapts."""
     try:
-        with open(path, encoding="utf-8") as text:
-            summary = json.load(text)
-    except (OSError, ValueError) as error:
-        raise Unreadable("%s: %s" % (path, error)) from error
-    if not isinstance(summary, dict) or "policy_decisions" not in summary:
-        raise Unreadable("%s: expected what slimps_worker --summary_json writes" % path)
+        summary = out_files.load_json(path)
+        schema.check(summary, SHAPE)
+    except ValueError as error:
+        raise Unreadable(
+            "%s: expected what slimps_worker --summary_json writes: %s" % (path, error)
+        ) from error
     if not summary["policy_decisions"]:
         raise Unreadable(
             "%s: no decisions; expected a run with a policy that adapts, got --policy=%s"
-            % (path, summary.get("policy"))
+            % (path, summary["policy"])
         )
     return summary
 
@@ -49,15 +59,35 @@ def show(summary, out):
             out.write("  %-20s %-24s %s\n" % (key, decisions_svg.label_of(codecs), reason))
 
 
+def draw(summary, path):
+    """Draws the largest tensors, in the summary's order, and says so if there are others."""
+    largest = sorted(summary["tensors"], key=lambda tensor: -tensor["elements"])[:MAX_TENSORS]
+    named = {tensor["key"] for tensor in largest}
+    tensors = [
+        (tensor["key"], tensor["elements"])
+        for tensor in summary["tensors"]
+        if tensor["key"] in named
+    ]
+    title = "policy " + summary["policy"]
+    picture = decisions_svg.render(title, summary["policy_decisions"], tensors, summary["steps"])
+    out_files.save_text(path, picture)
+    print("\nwrote %s" % path)
+    left_out = len(summary["tensors"]) - len(largest)
+    if left_out > 0:
+        print("%d smaller tensors are not drawn" % left_out)
+
+
 def main(arguments):
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="slimps decisions",
+        allow_abbrev=False,
         description="Prints what a policy has decided in a run, and why. docs/policies.md says "
         "which policies there are.",
     )
     parser.add_argument("summary", help="what slimps_worker --summary_json FILE has written")
     parser.add_argument("--svg", metavar="FILE", help="draw it: a row per tensor, a box per codec")
     given = parser.parse_args(arguments)
+    out_files.refuse_unwritable(parser, "--svg", given.svg)
     try:
         summary = read(given.summary)
     except Unreadable as error:
@@ -65,21 +95,5 @@ def main(arguments):
         return 1
     show(summary, sys.stdout)
     if given.svg:
-        rows = sorted(summary["tensors"], key=lambda tensor: -tensor["elements"])[:MAX_TENSORS]
-        named = {tensor["key"] for tensor in rows}
-        tensors = [
-            (tensor["key"], tensor["elements"])
-            for tensor in summary["tensors"]
-            if tensor["key"] in named
-        ]
-        with open(given.svg, "w", encoding="utf-8") as picture:
-            picture.write(
-                decisions_svg.render(
-                    "policy " + summary["policy"],
-                    summary["policy_decisions"],
-                    tensors,
-                    summary["steps"],
-                )
-            )
-        print("\nwrote %s" % given.svg)
+        draw(summary, given.svg)
     return 0

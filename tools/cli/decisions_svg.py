@@ -59,7 +59,7 @@ def boxes_of(decisions, key, rounds):
             continue
         if boxes and boxes[-1][2] == codecs:
             first = boxes.pop()[0]
-        boxes.append((first, end, codecs, decision["reasons"].get(key, decision["reason"])))
+        boxes.append((first, end, codecs, decision["reasons"].get(key, "")))
     return boxes
 
 
@@ -92,7 +92,8 @@ def render(policy, decisions, tensors, rounds):
             shade = shade_of(codecs[0], order)
             begin, end = x(first), x(last + 1)
             label = label_of(codecs)
-            tip = "%s, rounds %d to %d: %s: %s" % (key, first, last, label, reason)
+            tip = "%s, rounds %d to %d: %s" % (key, first, last, label)
+            tip += ": " + reason if reason else ""
             parts.append(
                 '<rect class="box" x="%.1f" y="%.1f" width="%.1f" height="%.1f" fill="%s" '
                 'stroke="#fff"><title>%s</title></rect>'

@@ -74,14 +74,26 @@ def run(command: Sequence[str], workers: int) -> list[Mapping[str, Any]]:
     return reports
 
 
+def merged(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Returns one report of bench_codec. A codec's figures are those of the last that has it."""
+    codecs: dict[str, Any] = {}
+    results: list[Mapping[str, Any]] = []
+    for report in reports:
+        codecs.update(report["codecs"])
+        results = [row for row in results if row["codec"] not in report["codecs"]]
+        results += report["results"]
+    return {"codecs": codecs, "results": results}
+
+
 def slowest(reports: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Returns one report of bench_codec with the slowest worker's figure for each case."""
     codecs: dict[str, Any] = {}
-    rows: dict[tuple[str, str, int], Mapping[str, Any]] = {}
+    rows: dict[tuple[str, str, int, int], Mapping[str, Any]] = {}
     for report in reports:
-        codecs.update(report["codecs"]["codecs"])
-        for row in report["codecs"]["results"]:
-            case = (row["codec"], row["op"], row["elements"])
+        found = merged(report["codecs"])
+        codecs.update(found["codecs"])
+        for row in found["results"]:
+            case = (row["codec"], row["op"], row["elements"], row["workers"])
             if case not in rows or row["gbps"] < rows[case]["gbps"]:
                 rows[case] = row
     return {"codecs": codecs, "results": list(rows.values())}
@@ -90,42 +102,57 @@ def slowest(reports: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 def codec_rows(report: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Returns the calibration's rows, of the codecs that were encoded and decoded.
 
-    A label with "+" is a codec that was measured in another way. A codec with phases encodes
-    other keys than the one that bench_codec encodes.
+    A label with "+" is a codec that was measured in another way. A codec with phases is of use
+    only where its phases were measured.
     """
     times: dict[tuple[str, int], dict[str, float]] = {}
+    sizes: dict[tuple[str, int], int] = {}
     for row in report["results"]:
-        entry = times.setdefault((row["codec"], row["elements"]), {})
-        entry[row["op"]] = row["elements"] * 4 / row["gbps"] / 1e3
-        entry["payload_bytes"] = row["payload_bytes"]
+        codec = (row["codec"], row["elements"])
+        case = row["op"] if row["workers"] == 1 else "%s of %d" % (row["op"], row["workers"])
+        took = row["workers"] * row["elements"] * 4 / row["gbps"] / 1e3
+        times.setdefault(codec, {})[case] = took
+        if row["op"] == "decode_add":
+            sizes[codec] = int(row["payload_bytes"])
     return [
-        {
-            "codec": codec,
-            "spec": report["codecs"][codec]["spec"],
-            "elements": elements,
-            # What is sent as it is costs no encoding; the field is above 0 all the same.
-            "encode_us": entry.get("encode_ef", entry["decode_add"]),
-            "decode_us": entry["decode_add"],
-            "payload_bytes": int(entry["payload_bytes"]),
-        }
-        for (codec, elements), entry in sorted(times.items())
+        codec_row(codec, report["codecs"][codec]["spec"], elements, times[codec, elements], size)
+        for (codec, elements), size in sorted(sizes.items())
         if "+" not in codec
-        and not report["codecs"][codec]["has_phases"]
-        and "decode_add" in entry
-        and ("encode_ef" in entry or codec == RAW)
+        and ("encode_ef" in times[codec, elements] or codec == RAW)
+        and ("phases" in times[codec, elements] or not report["codecs"][codec]["has_phases"])
     ]
 
 
+def codec_row(
+    codec: str, spec: str, elements: int, times: Mapping[str, float], payload_bytes: int
+) -> dict[str, Any]:
+    row = {
+        "codec": codec,
+        "spec": spec,
+        "elements": elements,
+        # What is sent as it is costs no encoding; the field is above 0 all the same.
+        "encode_us": times.get("encode_ef", times["decode_add"]),
+        "decode_us": times["decode_add"],
+        "payload_bytes": payload_bytes,
+    }
+    if "phases" in times:
+        row["phases_us"] = times["phases"]
+        further = times["aggregate of 2"] - times["aggregate"]
+        row["further_us"] = min(max(LEAST_NS * elements / 1e3, further), times["decode_add"])
+    return row
+
+
 def memory(results: Sequence[Mapping[str, Any]], copy_ns: float) -> dict[str, float]:
-    """Returns costs by byte and element, from the largest size.
+    """Returns costs by byte and element, from the largest size of the codec that is aggregated.
 
     The local step reads and writes as d += s does. The optimizer's step is what aggregating one
     payload takes beyond decoding it.
     """
-    largest = max(row["elements"] for row in results)
-    rows = {(row["codec"], row["op"]): row for row in results if row["elements"] == largest}
-    add_ns = 4 / rows[AGGREGATED, "aggregate"]["reference_gbps"]
-    step_ns = 4 / rows[AGGREGATED, "aggregate"]["gbps"] - 4 / rows[AGGREGATED, "decode_add"]["gbps"]
+    its = [row for row in results if row["codec"] == AGGREGATED]
+    largest = max(row["elements"] for row in its)
+    rows = {row["op"]: row for row in its if row["elements"] == largest}
+    add_ns = 4 / rows["aggregate"]["reference_gbps"]
+    step_ns = 4 / rows["aggregate"]["gbps"] - 4 / rows["decode_add"]["gbps"]
     return {
         "copy_ns_per_byte": copy_ns,
         "step_ns_per_element": max(LEAST_NS, step_ns),
@@ -135,14 +162,23 @@ def memory(results: Sequence[Mapping[str, Any]], copy_ns: float) -> dict[str, fl
 
 def messages(network: Mapping[str, Any], copy_ns: float) -> dict[str, float]:
     """Returns what messages cost the CPU."""
-    few, many = network["few"], network["many"]
-    # Each key has a push and an answer here; what belongs to them is counted with them.
-    message_us = 1e3 * (many["cpu_ms"] - few["cpu_ms"]) / (many["keys"] - few["keys"]) / 2
-    message_us = max(LEAST_US, message_us)
+    one, few, small = network["one"], network["few"], network["small"]
+    # Each key has a push and an answer; what belongs to them is counted with them.
+    item_us = max(LEAST_US, _us_per_message(small, one))
+    message_us = max(LEAST_US, _us_per_message(network["many"], few) - item_us)
     # The bytes go out and come in, and are copied once each way.
-    spent_ns = 1e6 * few["cpu_ms"] - 1e3 * message_us * 2 * few["keys"]
+    spent_ns = 1e6 * few["cpu_ms"] - 1e3 * (message_us + item_us) * 2 * few["keys"]
     wire_ns = spent_ns / few["bytes"] / 2 - copy_ns
-    return {"message_us": message_us, "wire_ns_per_byte": max(LEAST_NS, wire_ns)}
+    return {
+        "message_us": message_us,
+        "item_us": item_us,
+        "wire_ns_per_byte": max(LEAST_NS, wire_ns),
+    }
+
+
+def _us_per_message(more: Mapping[str, Any], fewer: Mapping[str, Any]) -> float:
+    """Returns the CPU time that each further key takes, one way."""
+    return float(1e3 * (more["cpu_ms"] - fewer["cpu_ms"]) / (more["keys"] - fewer["keys"]) / 2)
 
 
 def job_cluster(where: str, workers: int, servers: int) -> Cluster:
@@ -204,9 +240,6 @@ def content_of(reports: Sequence[Mapping[str, Any]], cluster: Cluster) -> dict[s
     content = {
         "machines": machines,
         "codecs": codec_rows(codecs),
-        "left_out": sorted(
-            codec for codec, about in codecs["codecs"].items() if about["has_phases"]
-        ),
         "memory": memory(codecs["results"], copy_ns),
         "messages": messages(network, copy_ns),
     }

@@ -24,6 +24,11 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 # Elements. A partition has at most 256 Ki of a model that is larger than the caches, so the
 # largest size is too.
 SIZES = "1Ki,16Ki,4Mi"
+# atomo decomposes each partition by itself, and the largest has 256 Ki.
+ATOMO, ATOMO_SIZES = "atomo", "1Ki,16Ki,256Ki"
+# Codecs with phases: how long those take, and how servers add several payloads up.
+PHASED = {"thc": "thc", "powersgd4": "powersgd:rank=4"}  # name in the calibration -> spec
+OPERATIONS = "encode_ef,decode_add,aggregate"
 LARGE = 1 << 18
 SMALL = 16
 FEW = 16  # keys
@@ -37,13 +42,42 @@ def best_isa() -> str:
     return "avx512" if "avx512f" in words else "avx2" if "avx2" in words else "scalar"
 
 
-def codec_report(program: str, quick: bool) -> Dict[str, Any]:
-    """Returns bench_codec's report. RuntimeError: it failed."""
+def codec_reports(program: str, quick: bool) -> List[Dict[str, Any]]:
+    """Returns bench_codec's reports: of vectors, then of matrices. RuntimeError: it failed."""
+    operations = "--ops=" + OPERATIONS
+    if quick:
+        few = measured(program, SIZES, operations, "--codecs=none,bf16,1bit", "--workers=1")
+        return [few, phased(program, {"thc": "thc"})]
+    return [
+        measured(program, SIZES, operations, "--workers=1"),
+        measured(program, ATOMO_SIZES, operations, "--codecs=" + ATOMO, "--matrix", "--workers=1"),
+        phased(program, PHASED),
+    ]
+
+
+def phased(program: str, specs: Dict[str, str]) -> Dict[str, Any]:
+    """Returns a report of codecs with phases, under their names in the calibration."""
+    report = measured(
+        program,
+        SIZES,
+        "--ops=%s,phases" % OPERATIONS,
+        "--codecs=" + ",".join(specs.values()),
+        "--matrix",
+        "--workers=1,2",
+    )
+    names = {spec: name for name, spec in specs.items()}
+    report["codecs"] = {names[spec]: about for spec, about in report["codecs"].items()}
+    for row in report["results"]:
+        row["codec"] = names[row["codec"]]
+    return report
+
+
+def measured(program: str, sizes: str, *flags: str) -> Dict[str, Any]:
+    """Returns a report of bench_codec. RuntimeError: it failed."""
     with tempfile.TemporaryDirectory(prefix="slimps-") as folder:
         path = os.path.join(folder, "codecs.json")
-        command = [program, "--json=" + path, "--isa=" + best_isa(), "--elements=" + SIZES]
-        command += ["--ops=encode_ef,decode_add,aggregate", "--workers=1", "--threads=1"]
-        command += ["--codecs=none,bf16,1bit"] if quick else []
+        command = [program, "--json=" + path, "--isa=" + best_isa(), "--elements=" + sizes]
+        command += ["--threads=1", *flags]
         ran = subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
         if ran.returncode not in (0, 1):  # 1: a codec is slower than its bar
             raise RuntimeError("bench_codec failed with status %d" % ran.returncode)
@@ -79,13 +113,13 @@ def exchange(store: Any, keys: List[str], elements: int, repeats: int) -> Dict[s
 
 
 def network(store: Any) -> Dict[str, Dict[str, float]]:
-    """Measures the way to the servers: a small key at each; few large ones; their bytes in many.
-
-    Even the many are too large to share messages.
+    """Measures the way to the servers: a small key at each; small ones that share messages; few
+    large ones; their bytes in many, which are still too large to share messages.
     """
     result = {}
     for name, count, elements, repeats in (
         ("one", int(os.environ["DMLC_NUM_SERVER"]), SMALL, 200),
+        ("small", 32 * FEW, SMALL, 50),
         ("few", FEW, LARGE, 15),
         ("many", 8 * FEW, LARGE // 8, 15),
     ):
@@ -108,7 +142,7 @@ def main() -> None:
     said = {
         "rank": store.rank,
         "machine": calibration.this_machine(),
-        "codecs": codec_report(program, quick),
+        "codecs": codec_reports(program, quick),
         "copy_ns_per_byte": copy_ns_per_byte(),
     }
     store.barrier()

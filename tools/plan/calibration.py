@@ -13,12 +13,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from typing import Any, Mapping
+from typing import Any, Mapping, Sequence
 
 from plan.terms import RAW, CodecCosts, Costs, Curve
 from slimps_launch import out_files, schema
 
-VERSION = 2
+VERSION = 4
 MACHINE = {"cpu": schema.TEXT, "cores": schema.COUNT, "memory_gib": schema.COUNT}
 SHAPE = {
     "slimps_calibration": schema.COUNT,
@@ -31,15 +31,21 @@ SHAPE = {
             "encode_us": schema.POSITIVE,
             "decode_us": schema.POSITIVE,
             "payload_bytes": schema.COUNT,
+            # of codecs with phases: all phases of a worker; adding a payload after the first
+            "phases_us": schema.Optional(schema.POSITIVE),
+            "further_us": schema.Optional(schema.POSITIVE),
         }
     ],
-    "left_out": [schema.TEXT],  # codecs whose exchange has phases
     "memory": {
         "copy_ns_per_byte": schema.POSITIVE,
         "step_ns_per_element": schema.POSITIVE,
         "local_ns_per_element": schema.POSITIVE,
     },
-    "messages": {"message_us": schema.POSITIVE, "wire_ns_per_byte": schema.POSITIVE},
+    "messages": {
+        "message_us": schema.POSITIVE,
+        "item_us": schema.POSITIVE,
+        "wire_ns_per_byte": schema.POSITIVE,
+    },
     "link": {"bits_per_second": schema.POSITIVE, "round_trip_ms": schema.POSITIVE},
     "sha256": schema.TEXT,
 }
@@ -126,15 +132,22 @@ def check_machine(content: Content, machine: Mapping[str, Any], path: str) -> No
     )
 
 
+def milliseconds(rows: Sequence[Mapping[str, Any]], field: str) -> Curve:
+    return Curve([(row["elements"], row[field] / 1e3) for row in rows])
+
+
 def costs_of(content: Content) -> Costs:
     points: dict[str, list[Mapping[str, Any]]] = {}
     for row in content["codecs"]:
         points.setdefault(row["codec"], []).append(row)
     codecs = {
         codec: CodecCosts(
-            Curve([(row["elements"], row["encode_us"] / 1e3) for row in rows]),
-            Curve([(row["elements"], row["decode_us"] / 1e3) for row in rows]),
+            milliseconds(rows, "encode_us"),
+            milliseconds(rows, "decode_us"),
             Curve([(row["elements"], float(row["payload_bytes"])) for row in rows]),
+            spec=rows[0]["spec"],
+            phases=milliseconds(rows, "phases_us") if "phases_us" in rows[0] else None,
+            further=milliseconds(rows, "further_us") if "further_us" in rows[0] else None,
         )
         for codec, rows in points.items()
     }
@@ -145,5 +158,6 @@ def costs_of(content: Content) -> Costs:
         step_ns=memory["step_ns_per_element"],
         local_ns=memory["local_ns_per_element"],
         message_ms=messages["message_us"] / 1e3,
+        item_ms=messages["item_us"] / 1e3,
         wire_ns=messages["wire_ns_per_byte"],
     )

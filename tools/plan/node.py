@@ -46,14 +46,16 @@ class Process:
         self.io = Thread(node.cores)
         self.lane = node.up.lane(node.ahead_bytes)
 
-    def send(self, to: Peer, priority: int, size: float, arrived: Action) -> None:
+    def send(self, to: Peer, batch: Batch[Content], arrived: Action) -> None:
         """Sends a message. arrived() is called on the receiver's I/O thread."""
+        size, priority = batch.message_bytes(), batch.priority
+        work = self.costs.wire_ms(batch.partitions, size)
         if to.node is self.node:
             # By reference if both share memory; else through a local socket, which no link slows.
-            work = self.costs.message_ms if self.cluster.shared_memory else self.costs.wire_ms(size)
+            if self.cluster.shared_memory:
+                work = self.costs.local_ms(batch.partitions)
             self.io.submit(priority, work, lambda: to.io.submit(0, work, arrived))
             return
-        work = self.costs.wire_ms(size)
         delay = self.cluster.round_trip_ms / 2
 
         def begins(sent_at: float) -> None:
@@ -71,14 +73,18 @@ class Batches(Generic[Content]):
         self._coalesce = coalesce
         self._open: dict[int, Batch[Content]] = {}
 
-    def add(self, to: int, item: Content, size: float, priority: int) -> list[Batch[Content]]:
+    def add(
+        self, to: int, item: Content, size: float, priority: int, auxiliary: bool = False
+    ) -> list[Batch[Content]]:
         """Returns what must leave now."""
+        own = 0 if auxiliary else 1
         if not self._coalesce or size > SMALL_BYTES:
             before = [self._open.pop(to)] if to in self._open else []
-            return before + [Batch(to, priority, size, [item])]
-        batch = self._open.setdefault(to, Batch(to, priority, 0.0, []))
+            return before + [Batch(to, priority, size, [item], own)]
+        batch = self._open.setdefault(to, Batch(to, priority, 0.0, [], 0))
         batch.priority = max(batch.priority, priority)
         batch.size += size
+        batch.partitions += own
         batch.items.append(item)
         if batch.size >= FULL_BYTES or len(batch.items) >= FULL_ITEMS:
             return [self._open.pop(to)]
@@ -95,6 +101,7 @@ class Batch(Generic[Content]):
     priority: int
     size: float
     items: list[Content]
+    partitions: int  # of the items. Auxiliary keys are made and read by one thread each
 
     def message_bytes(self) -> float:
         return self.size + MESSAGE_BYTES + ITEM_BYTES * len(self.items)

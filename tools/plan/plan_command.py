@@ -71,13 +71,15 @@ def cluster_of(options: argparse.Namespace, content: calibration.Content) -> Clu
     )
 
 
-def about(options: argparse.Namespace, content: calibration.Content) -> dict[str, Any]:
+def about(
+    options: argparse.Namespace, content: calibration.Content, left_out: Sequence[str]
+) -> dict[str, Any]:
     """Returns what --json says of the calibration."""
     return {
         "file": options.calibration,
         "machines": content["machines"],
         "sha256": content["sha256"],
-        "left_out": content["left_out"],
+        "left_out": list(left_out),
         "expected_error": validation.expected_error(validation.load(validation.MEASURED)),
     }
 
@@ -90,8 +92,7 @@ def remarks(said: Mapping[str, Any]) -> list[str]:
     ]
     if said["left_out"]:
         lines.append(
-            "left out: %s, whose exchange has phases that are not simulated"
-            % ", ".join(said["left_out"])
+            "left out: %s, which see matrices: a trace has no shapes" % ", ".join(said["left_out"])
         )
     if said["file"] is None:
         machine = calibration.machine_name(said["machines"][0])
@@ -127,13 +128,13 @@ def measured_of(
 ) -> Mapping[str, float]:
     """Runs the plan's own systems in the bench."""
     programs = common.find_programs(cluster_bench.PROGRAMS, options.programs)
-    bench_options = check.bench_options(options.workers, options.placement, options.rate)
+    specs = check.specs_of(content)
     measured = {}
-    with check.bench(bench_options, programs, check.specs_of(content)) as measure:
+    with check.bench(options.workers, options.placement, programs, specs) as measure:
         for each in plan.systems:
             if not each.ours:
                 continue
-            took = measure(each.system, model.name, model.compute_ms())
+            took = measure(each.system, model.name, model.compute_ms(), options.rate)
             progress("%s: %.1f ms, predicted %.1f" % (each.system, took, each.predicted_ms))
             measured[each.system] = took
     return measured
@@ -155,7 +156,7 @@ def plan_now(options: argparse.Namespace) -> int:
     print(answer.first_line(plan), flush=True)
     gbit = answer.breaking_gbit(case, plan)
     compute = answer.breaking_compute(case, plan)
-    found = about(options, content)
+    found = about(options, content, systems.left_out(model, case.costs))
     lines = answer.changes(case, plan, options.batch, gbit, compute) + answer.beside(plan)
     print("\n".join("  " + line for line in lines + remarks(found)), flush=True)
     measured: Mapping[str, float] = {}

@@ -82,7 +82,9 @@ def make_parser() -> Parser:
         metavar="WHERE",
         help="where --calibrate runs, as slimps launch --on",
     )
-    parser.add_argument("--quick", action="store_true", help="--calibrate only none, bf16 and 1bit")
+    parser.add_argument(
+        "--quick", action="store_true", help="--calibrate only none, bf16, 1bit and thc"
+    )
     parser.add_argument(
         "--systems",
         type=name_list,

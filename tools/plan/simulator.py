@@ -8,7 +8,10 @@
       --> link down --> server's I/O --> shard: sum, step, encode the change --> I/O --> link up
       --> link down --> I/O --> pull: merge --> the next forward pass, layer by layer
 
-Mirrors worker/push, worker/courier, worker/pull, server/shard and the loops of tools/bench/cluster.
+Codecs with phases first push auxiliary keys the same way, from a thread of their own.
+
+Mirrors worker/push, worker/phases, worker/courier, worker/pull, server/shard and the loops of
+tools/bench/cluster.
 Left out: acknowledgements, retries, heartbeats, loss. Pure.
 """
 
@@ -17,10 +20,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Sequence
 
+from plan import exchanges
 from plan.engine import Cores, Engine, Link
 from plan.node import Node
 from plan.server_model import ServerModel
-from plan.terms import Cluster, Costs, Model, System, partitions_of
+from plan.terms import Cluster, Costs, Model, System
 from plan.worker_model import WorkerModel
 
 WARM_UP = 4  # iterations, as in slimps bench cluster
@@ -63,14 +67,15 @@ def simulate(
 
     places = cluster.places()
     nodes = {place: node() for place in sorted(set(places))}
-    partitions = partitions_of(model, cluster.servers)
+    codecs = exchanges.Codecs(system, costs)
+    layout = exchanges.layout_of(model, cluster.servers, codecs)
     servers = [
-        ServerModel(rank, nodes[places[rank]], cluster, system, costs, model)
+        ServerModel(rank, nodes[places[rank]], cluster, system, costs, model, codecs)
         for rank in range(cluster.servers)
     ]
     total = WARM_UP + iterations
     workers = [
-        WorkerModel(rank, nodes[place], cluster, system, costs, model, partitions, total)
+        WorkerModel(rank, nodes[place], cluster, system, costs, model, codecs, layout, total)
         for rank, place in enumerate(places[cluster.servers :])
     ]
     for worker in workers:

@@ -7,15 +7,15 @@ import dataclasses
 import difflib
 from typing import Iterable, Optional, Sequence
 
-from plan import ring
+from plan import exchanges, ring
 from plan.simulator import simulate
-from plan.terms import PARTITION_ELEMENTS, RAW, Cluster, Costs, Model, System
+from plan.terms import RAW, Cluster, Costs, Model, System
 
 BASELINE = "bf16"
 BACKUP = "+backup"
 # worker/combination.cc refuses the first two for pulls. The others are random and may be further
 # from a change than zero is; the servers then send whole weights (server/round/change_encoder.h).
-PUSHES_ONLY = ("signsgd", "dgc", "qsgd", "terngrad", "dithering")
+PUSHES_ONLY = ("signsgd", "dgc", "qsgd", "terngrad", "dithering", "atomo", "powersgd4")
 EVEN = 1.02  # a smaller difference than this factor is none
 DDP_BF16 = "ddp_bf16"
 DDP_POWERSGD = "ddp_powersgd"
@@ -26,11 +26,13 @@ class Prediction:
     """One system. `ours` False: it stands beside, and cannot be chosen here.
 
     bound_ms: the largest of compute, the link's bytes at its rate, the work on all cores.
+    sent_bytes: payloads that a worker pushes in an iteration.
     """
 
     system: str
     predicted_ms: float
     bound_ms: float
+    sent_bytes: float = 0.0
     ours: bool = True
 
 
@@ -76,19 +78,23 @@ def names_of(codecs: Iterable[str]) -> list[str]:
     return [name + end for name in chosen for end in ("", BACKUP)]
 
 
+def plannable(model: Model, costs: Costs) -> list[str]:
+    """Returns the codecs that can be planned for the model: without shapes, none of low rank."""
+    shapes = exchanges.has_shapes(model)
+    return [codec for codec in costs.codecs if shapes or not exchanges.needs_shapes(costs, codec)]
+
+
+def left_out(model: Model, costs: Costs) -> list[str]:
+    known = plannable(model, costs)
+    return sorted(codec for codec in costs.codecs if codec not in known)
+
+
 def baseline_of(name: str) -> str:
     return BASELINE + (BACKUP if name.endswith(BACKUP) else "")
 
 
 def baselines_of(names: Iterable[str]) -> set[str]:
     return {baseline_of(name) for name in names}
-
-
-def compresses(name: str, costs: Costs) -> bool:
-    """True if it sends less than the baseline does."""
-    return costs.payload_bytes(codec_of(name), PARTITION_ELEMENTS) < costs.payload_bytes(
-        BASELINE, PARTITION_ELEMENTS
-    )
 
 
 def predict(name: str, model: Model, cluster: Cluster, costs: Costs) -> Prediction:
@@ -99,7 +105,8 @@ def predict(name: str, model: Model, cluster: Cluster, costs: Costs) -> Predicti
     machines = 1 if cluster.one_machine else len(set(cluster.places()))
     cores = cluster.cores * machines
     bound = max(model.compute_ms(), wire, result.cpu_ms / cores)
-    return Prediction(name, result.iteration_ms, bound)
+    sent = exchanges.pushed_bytes(model, find(name), cluster.servers, costs)
+    return Prediction(name, result.iteration_ms, bound, sent)
 
 
 def beside(model: Model, cluster: Cluster) -> list[Prediction]:
@@ -128,7 +135,7 @@ def make_plan(
 
     ValueError: there is no such system, or none of them compresses.
     """
-    known = names_of(costs.codecs)
+    known = names_of(plannable(model, costs))
     wanted = list(names or known)
     for name in wanted:
         if name not in known:
@@ -141,20 +148,19 @@ def make_plan(
     wanted += sorted(needed - set(wanted))
     rows = [predict(name, model, cluster, costs) for name in wanted]
     by_time = sorted(rows, key=lambda row: row.predicted_ms)
-    compressing = [row for row in by_time if compresses(row.system, costs)]
+    sent = next(row.sent_bytes for row in rows if row.system == BASELINE)
+    compressing = [row for row in by_time if row.sent_bytes < sent]
     if not compressing:
         raise ValueError("none of the systems compresses: %s" % ", ".join(wanted))
     names = tuple(row.system for row in compressing)
     base = next(row for row in by_time if row.system in baselines_of(names))
     paying = [row for row in compressing if EVEN * row.predicted_ms < base.predicted_ms]
     baseline = baseline_of(paying[0].system) if paying else base.system
-    best = best_of(
-        [row for row in paying or compressing if baseline_of(row.system) == baseline], costs
-    )
+    best = best_of([row for row in paying or compressing if baseline_of(row.system) == baseline])
     return Plan(tuple(rows + beside(model, cluster)), best.system, baseline, names)
 
 
-def best_of(rows: Sequence[Prediction], costs: Costs) -> Prediction:
+def best_of(rows: Sequence[Prediction]) -> Prediction:
     """Returns, of the rows that are as fast as the fastest, the one that sends most.
 
     What makes no difference to the time should not cost accuracy. REQUIRES: rows is not empty.
@@ -162,8 +168,5 @@ def best_of(rows: Sequence[Prediction], costs: Costs) -> Prediction:
     limit = EVEN * min(row.predicted_ms for row in rows)
     return max(
         (row for row in rows if row.predicted_ms <= limit),
-        key=lambda row: (
-            costs.payload_bytes(codec_of(row.system), PARTITION_ELEMENTS),
-            -row.predicted_ms,
-        ),
+        key=lambda row: (row.sent_bytes, -row.predicted_ms),
     )

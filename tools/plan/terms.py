@@ -139,11 +139,21 @@ class Curve:
 
 @dataclasses.dataclass(frozen=True)
 class CodecCosts:
-    """One codec on one core: encoding with feedback, adding one payload to a sum, payload bytes."""
+    """One codec on one core: encoding with feedback, adding one payload to a sum, payload bytes.
+
+    spec     as the product takes it; its codec says what a tensor's exchange is (exchanges.py)
+    phases   what all phases before the payload take a worker, if there are any
+    further  adding each further payload to a sum, where that takes less than the first
+    ratio    of fp32's bytes to the payload's, instead of what the codec sends
+    """
 
     encode: Curve
     decode: Curve
     payload: Curve  # bytes instead of milliseconds
+    spec: str = ""
+    phases: Optional[Curve] = None
+    further: Optional[Curve] = None
+    ratio: Optional[float] = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,48 +165,30 @@ class Costs:
     step_ns: float  # an element: the optimizer's step from a sum
     local_ns: float  # an element: the backup model's local step
     message_ms: float  # a message, at each of its ends
+    item_ms: float  # a partition's push or answer, at each end: the way between its threads
     wire_ns: float  # a byte at one end of the network: the kernel's copy, the checksum
-
-    def payload_bytes(self, codec: str, elements: int) -> float:
-        return 4.0 * elements if codec == RAW else self.codecs[codec].payload(elements)
-
-    def encode_ms(self, codec: str, elements: int) -> float:
-        return 0.0 if codec == RAW else self.codecs[codec].encode(elements)
-
-    def decode_ms(self, codec: str, elements: int) -> float:
-        return self.codecs[codec].decode(elements)
 
     def copy_ms(self, size: float) -> float:
         return size * self.copy_ns * 1e-6
 
-    def wire_ms(self, size: float) -> float:
+    def local_ms(self, partitions: int) -> float:
+        """Returns the CPU time of one end of a message within a node, whose bytes stay in place."""
+        return self.message_ms + partitions * self.item_ms
+
+    def wire_ms(self, partitions: int, size: float) -> float:
         """Returns the CPU time of one end of a message on the network."""
-        return self.message_ms + size * self.wire_ns * 1e-6
+        return self.local_ms(partitions) + size * self.wire_ns * 1e-6
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Partition:
-    """Elements [.., ..) of a tensor. Each is an object of its own: they compare by identity."""
+    """Elements [first, first + elements) of a tensor, or the auxiliary key of one of its phases.
+
+    Each is an object of its own: they compare by identity.
+    """
 
     tensor: int
     elements: int
     server: int
-
-
-def partitions_of(model: Model, servers: int) -> list[list[Partition]]:
-    """Returns each tensor's partitions, placed as scheduler/placement.cc does.
-
-    The largest goes first, to the server with the fewest bytes.
-    """
-    pieces = [
-        (-min(PARTITION_ELEMENTS, tensor.elements - first), tensor.name, first, index)
-        for index, tensor in enumerate(model.tensors)
-        for first in range(0, tensor.elements, PARTITION_ELEMENTS)
-    ]
-    placed: list[dict[int, Partition]] = [{} for _ in model.tensors]
-    load = [0] * servers
-    for minus_elements, _, first, index in sorted(pieces):
-        server = load.index(min(load))
-        load[server] -= minus_elements
-        placed[index][first] = Partition(index, -minus_elements, server)
-    return [[parts[first] for first in sorted(parts)] for parts in placed]
+    first: int = 0
+    phase: int = -1  # -1: of the tensor itself

@@ -10,7 +10,6 @@ from xml.sax.saxutils import escape
 from bench.common import text_table
 from cli import curves_svg
 from plan import answer, systems
-from plan.terms import Curve
 
 GBITS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 TIMES = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
@@ -55,7 +54,7 @@ def make(what: str, case: answer.Case, plan: systems.Plan, batch: float) -> Swee
 def with_ratio(case: answer.Case, best: str, ratio: float) -> answer.Case:
     """Returns the case with 1 / ratio of fp32's bytes as the payload of the codec of `best`."""
     name = systems.codec_of(best)
-    codec = dataclasses.replace(case.costs.codecs[name], payload=Curve([(1, 4.0 / ratio)]))
+    codec = dataclasses.replace(case.costs.codecs[name], ratio=ratio)
     costs = dataclasses.replace(case.costs, codecs={**case.costs.codecs, name: codec})
     return dataclasses.replace(case, costs=costs)
 

@@ -29,30 +29,46 @@ absl::StatusOr<Gradients> ToGradients(const float* const* gradients, size_t devi
   return values;
 }
 
-absl::StatusOr<Item> ToItem(const slimps_item& given, Use use) {
-  SLIMPS_ASSIGN_OR_RETURN(Key key, ToKey(given.key));
-  Item item{.key = std::move(key)};
+absl::StatusOr<Place> ToPlace(const char* what, const slimps_place& given) {
+  SLIMPS_RETURN_IF_ERROR(CheckChoice(absl::StrCat(what, ".kind"), given.kind, SLIMPS_CUDA));
+  if (given.kind == SLIMPS_HOST) return Place();
+  if (given.device < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(what, ".device: expected a GPU's number, got ", given.device));
+  }
+  return Place{.gpu = given.device, .stream = given.stream};
+}
+
+absl::Status ReadArrays(const slimps_item& given, Use use, Item* item) {
   if (use != Use::kPull) {
-    SLIMPS_ASSIGN_OR_RETURN(item.gradients,
+    SLIMPS_ASSIGN_OR_RETURN(item->gradients,
                             ToGradients(given.gradients, given.devices, given.elements));
+    for (size_t i = 0; given.places != nullptr && i < given.devices; ++i) {
+      SLIMPS_ASSIGN_OR_RETURN(const Place place, ToPlace("places", given.places[i]));
+      item->places.push_back(place);
+    }
   }
-  if (use != Use::kPush) {
-    SLIMPS_ASSIGN_OR_RETURN(item.out, ToSpan("out", given.out, given.elements));
+  if (use == Use::kPush) return absl::OkStatus();
+  SLIMPS_ASSIGN_OR_RETURN(item->out, ToSpan("out", given.out, given.elements));
+  if (given.out_place != nullptr) {
+    SLIMPS_ASSIGN_OR_RETURN(item->out_place, ToPlace("out_place", *given.out_place));
   }
-  return item;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Items> ToItems(const slimps_item* items, size_t count, Use use) {
   SLIMPS_ASSIGN_OR_RETURN(const auto given, ReadSizedArray("items", items, count));
   Items made;
   made.reserve(count);
-  for (const slimps_item& one : given) {
-    absl::StatusOr<Item> item = ToItem(one, use);
-    if (!item.ok()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("items[", made.size(), "].", item.status().message()));
-    }
-    made.push_back(*std::move(item));
+  for (size_t i = 0; i < given.size(); ++i) {
+    const auto refused = [i](const absl::Status& why) {
+      return absl::InvalidArgumentError(absl::StrCat("items[", i, "].", why.message()));
+    };
+    absl::StatusOr<Key> key = ToKey(given[i].key);
+    if (!key.ok()) return refused(key.status());
+    made.push_back({.key = *std::move(key)});
+    const absl::Status read = ReadArrays(given[i], use, &made.back());
+    if (!read.ok()) return refused(read);
   }
   return made;
 }

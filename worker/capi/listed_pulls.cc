@@ -38,11 +38,22 @@ bool AreApart(const Items& items) {
   return true;
 }
 
+absl::Status PushItem(KVStore* store, const Item& item, int priority) {
+  if (std::ranges::all_of(item.places, &Place::on_host)) {
+    return store->PushSum(item.key, item.gradients, priority);
+  }
+  std::vector<LentGradient> lent;
+  for (size_t i = 0; i < item.gradients.size(); ++i) {
+    lent.push_back({.values = item.gradients[i], .place = item.places[i], .returned = nullptr});
+  }
+  return store->PushLent(item.key, std::move(lent), priority);
+}
+
 }  // namespace
 
 absl::Status PushAll(KVStore* store, const Items& items, int priority) {
   for (const Item& item : items) {
-    SLIMPS_RETURN_IF_ERROR(store->PushSum(item.key, item.gradients, priority));
+    SLIMPS_RETURN_IF_ERROR(PushItem(store, item, priority));
   }
   return absl::OkStatus();
 }
@@ -64,8 +75,7 @@ void ListedPulls::PushAndAskAll() noexcept {
   Outcome pushed;
   size_t asked = 0;
   for (size_t i = 0; i < items_.size() && pushed.status == SLIMPS_OK; ++i) {
-    pushed = Caught(function_,
-                    [&] { return store_->PushSum(items_[i].key, items_[i].gradients, priority_); });
+    pushed = Caught(function_, [&] { return PushItem(store_, items_[i], priority_); });
     if (pushed.status == SLIMPS_OK && apart_) Ask(asked++);
   }
   if (pushed.status == SLIMPS_OK) {
@@ -81,10 +91,15 @@ void ListedPulls::Ask(size_t index) noexcept {
   // Every pull is answered, also one that cannot be started: those that were started before still
   // write into the caller's arrays.
   try {
-    store_->PullAsync(items_[index].key, items_[index].out, priority_,
-                      [self = shared_from_this(), index](const absl::Status& status) {
-                        self->Answer(index, OutcomeOf(self->function_, status));
-                      });
+    const Item& item = items_[index];
+    store_->PullTo(item.key,
+                   {.values = item.out,
+                    .place = item.out_place,
+                    .done =
+                        [self = shared_from_this(), index](const absl::Status& status) {
+                          self->Answer(index, OutcomeOf(self->function_, status));
+                        }},
+                   priority_);
   } catch (...) {
     Answer(index, OutcomeOfException(function_));
   }

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/inlined_vector.h"
@@ -22,6 +23,7 @@
 #include "proto/base/mutex.h"
 #include "worker/capi/background_call.h"
 #include "worker/capi/c_api_outcome.h"
+#include "worker/device/place.h"
 #include "worker/kvstore.h"
 
 namespace slimps {
@@ -34,6 +36,8 @@ struct Item {
   Key key;
   Gradients gradients;
   std::span<float> out;
+  std::vector<Place> places = {};  // of the gradients; empty: on the host
+  Place out_place = {};
 };
 using Items = absl::InlinedVector<Item, 1>;
 

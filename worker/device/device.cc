@@ -8,17 +8,19 @@
 
 namespace slimps {
 
+std::string KeyName(KeyId key) { return absl::StrCat("key ", absl::Hex(key, absl::kZeroPad16)); }
+
 absl::Status CheckCopy(KeyId key, std::span<const float> source,
                        std::span<const float> destination) {
   if (source.size() == destination.size()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("key ", absl::Hex(key, absl::kZeroPad16), ": copy of ", source.size(),
-                   " elements into a buffer of ", destination.size()));
+  return absl::InvalidArgumentError(absl::StrCat(KeyName(key), ": copy of ", source.size(),
+                                                 " elements into a buffer of ",
+                                                 destination.size()));
 }
 
-void Device::CopyGradient(KeyId key, std::span<const float> source, std::span<float> destination,
-                          GradientDone done) {
-  CopyToHost(key, source, destination,
+void Device::CopyGradient(KeyId key, std::span<const float> source, StreamHandle producer,
+                          std::span<float> destination, GradientDone done) {
+  CopyToHost(key, source, producer, destination,
              [destination, done = std::move(done)](KeyId arrived, absl::Status status) {
                if (!status.ok()) return done(arrived, std::move(status));
                float* const values = destination.data();

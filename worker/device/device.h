@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Device: the seam between gradients on a device and host memory. The host device copies with
-// memcpy before the call returns. The CUDA device (device_cuda.cc, --config=cuda) copies on its own
-// stream into pinned memory and reports each arrival by key.
+// memcpy before the call returns. The CUDA device (cuda/cuda_device.h) copies on a stream of its
+// own into pinned memory and reports each arrival by key.
 //
-//   device->CopyToHost(key, gradient_ptr, grad_buf, [](KeyId key, absl::Status status) { ... });
+//   device->CopyToHost(key, gradient, stream, grad_buf, [](KeyId key, absl::Status status) {...});
 //
 // Thread-safe. Copies may complete in any order: the key says which copy has arrived.
 #ifndef SLIMPS_WORKER_DEVICE_DEVICE_H_
@@ -13,10 +13,12 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/base/key.h"
+#include "worker/device/place.h"
 
 namespace slimps {
 
@@ -45,24 +47,35 @@ class Device {
   // idle together. Lent memory alone may exceed the bound; its borrowers bound it.
   virtual void LimitHost(size_t bytes) = 0;
 
-  // Starts copying `source` (device memory) to `destination` (host memory). `done` runs once, on
-  // any thread, when the copy has arrived or failed. On CUDA the copy starts after all work that
-  // the legacy default stream, torch's default, was given before this call.
+  // Checks that copies between this device and `values` (device memory), which belongs to `stream`,
+  // can be started.
+  // InvalidArgument: `values` is no memory of this device, or `stream` no stream of it.
+  // FailedPrecondition: `stream` is being captured into a CUDA graph.
+  virtual absl::Status CheckReachable(std::span<const float> values, StreamHandle stream) = 0;
+
+  // Starts copying `source` (device memory) to `destination` (a host buffer of this device's or
+  // another's). The copy begins after all work that `producer` was given before this call. `done`
+  // runs once, on any thread, when the copy has arrived or failed.
   // REQUIRES: both memories live until `done` runs, and `done` does not destroy the device.
-  // InvalidArgument: the lengths differ.
-  virtual void CopyToHost(KeyId key, std::span<const float> source, std::span<float> destination,
-                          CopyDone done) = 0;
+  // InvalidArgument: the lengths differ. Also the errors of CheckReachable.
+  virtual void CopyToHost(KeyId key, std::span<const float> source, StreamHandle producer,
+                          std::span<float> destination, CopyDone done) = 0;
 
   // Copies as CopyToHost does, and reports the largest magnitude too, so that no caller needs a
   // pass of its own to look for NaN. This default reads the arrived values once more before `done`
   // runs; a device may override it with something better.
-  virtual void CopyGradient(KeyId key, std::span<const float> source, std::span<float> destination,
-                            GradientDone done);
+  virtual void CopyGradient(KeyId key, std::span<const float> source, StreamHandle producer,
+                            std::span<float> destination, GradientDone done);
 
-  // Copies `source` (host memory) to `destination` (device memory), with the terms of CopyToHost.
+  // Starts copying `source` (a host buffer) to `destination` (device memory), with the terms of
+  // CopyToHost. The copy begins after all work that `consumer` was given before this call, and what
+  // `consumer` is given after it waits for the copy.
   virtual void CopyToDevice(KeyId key, std::span<const float> source, std::span<float> destination,
-                            CopyDone done) = 0;
+                            StreamHandle consumer, CopyDone done) = 0;
 };
+
+// Returns "key 00..07", as errors name what is copied.
+std::string KeyName(KeyId key);
 
 // InvalidArgument: the lengths differ; the message names the key.
 absl::Status CheckCopy(KeyId key, std::span<const float> source,
@@ -70,10 +83,6 @@ absl::Status CheckCopy(KeyId key, std::span<const float> source,
 
 // Returns the device of a machine without accelerator.
 std::unique_ptr<Device> MakeHostDevice();
-
-// Returns the GPU with this number.
-// FailedPrecondition: this build has no CUDA, or the machine has no GPU of this number.
-absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(int ordinal);
 
 }  // namespace slimps
 

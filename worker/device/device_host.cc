@@ -18,18 +18,21 @@ class HostDevice final : public Device {
     return pool_->Acquire(elements);
   }
   void LimitHost(size_t bytes) override { pool_->Limit(bytes); }
-  void CopyToHost(KeyId key, std::span<const float> source, std::span<float> destination,
-                  CopyDone done) override {
+  absl::Status CheckReachable(std::span<const float>, StreamHandle) override {
+    return absl::OkStatus();
+  }
+  void CopyToHost(KeyId key, std::span<const float> source, StreamHandle,
+                  std::span<float> destination, CopyDone done) override {
     Copy(key, source, destination, done);
   }
-  void CopyGradient(KeyId key, std::span<const float> source, std::span<float> destination,
-                    GradientDone done) override {
+  void CopyGradient(KeyId key, std::span<const float> source, StreamHandle,
+                    std::span<float> destination, GradientDone done) override {
     const absl::Status status = CheckCopy(key, source, destination);
     if (!status.ok()) return done(key, status);
     done(key, kernels_.raw.copy_bounded(source.data(), destination.data(), source.size()));
   }
   void CopyToDevice(KeyId key, std::span<const float> source, std::span<float> destination,
-                    CopyDone done) override {
+                    StreamHandle, CopyDone done) override {
     Copy(key, source, destination, done);
   }
 

@@ -6,10 +6,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
+#include "proto/base/awaited.h"
 #include "proto/base/buffer.h"
 #include "proto/base/out_of_memory.h"
+#include "proto/base/status_copy.h"
 #include "proto/base/status_macros.h"
 #include "worker/combination.h"
+#include "worker/device/cuda/cuda_device.h"
 #include "worker/local/local_states.h"
 #include "worker/local/running_updater.h"
 #include "worker/push/device_compressor.h"
@@ -57,6 +60,7 @@ LocalStore::LocalStore(std::string_view type, const KVStoreOptions& options,
       options_(options),
       fp16_(MakeCodec(CodecSpec{.name = "fp16"}).value()),
       bf16_(MakeCodec(CodecSpec{.name = "bf16"}).value()),
+      devices_(MakeHostDevice(), GpusOf(options.cuda_driver)),
       in_force_{.rule = std::move(replace), .compressor = nullptr} {}
 
 absl::Status LocalStore::FirstError() const {
@@ -121,6 +125,35 @@ absl::Status LocalStore::PushSum(const Key& key, std::span<const std::span<const
   return OrOutOfMemory(push, "push", key.typed_name());
 }
 
+absl::StatusOr<std::unique_ptr<HostBuffer>> LocalStore::CopyToHost(std::span<const float> values,
+                                                                   const Place& place) {
+  SLIMPS_ASSIGN_OR_RETURN(Device* const device, devices_.Find(values, place));
+  SLIMPS_ASSIGN_OR_RETURN(std::unique_ptr<HostBuffer> buffer, device->AllocateHost(values.size()));
+  Awaited copied;
+  device->CopyToHost(/*key=*/0, values, place.stream, buffer->floats(),
+                     [done = copied.Callback()](KeyId, absl::Status status) { done(status); });
+  SLIMPS_RETURN_IF_ERROR(copied.Await());
+  return buffer;
+}
+
+absl::Status LocalStore::PushLent(const Key& key, std::vector<LentGradient> gradients,
+                                  int priority) {
+  std::vector<std::unique_ptr<HostBuffer>> copies;
+  std::vector<std::span<const float>> values;
+  for (const LentGradient& lent : gradients) {
+    auto copy = CopyToHost(lent.values, lent.place);
+    if (!copy.ok()) {
+      return Prefixed(copy.status(), absl::StrCat("push of key ", key.typed_name()));
+    }
+    values.push_back(copies.emplace_back(*std::move(copy))->floats());
+  }
+  SLIMPS_RETURN_IF_ERROR(PushSum(key, values, priority));
+  for (const LentGradient& lent : gradients) {
+    if (lent.returned) lent.returned(absl::OkStatus());
+  }
+  return absl::OkStatus();
+}
+
 absl::Status LocalStore::PushNothing(const Key& key) {
   SLIMPS_RETURN_IF_ERROR(FirstError());
   SLIMPS_ASSIGN_OR_RETURN(const TensorPlan* plan, keys_.Find(key));
@@ -181,6 +214,22 @@ absl::Status LocalStore::PushPull(const Key& key, std::span<const float> gradien
 void LocalStore::PullAsync(const Key& key, std::span<float> out, int priority,
                            std::function<void(absl::Status)> done) {
   done(Pull(key, out, priority));
+}
+
+void LocalStore::PullTo(const Key& key, LentTarget out, int priority) {
+  if (out.place.on_host()) return out.done(Pull(key, out.values, priority));
+  out.done(Prefixed(PullToGpu(key, out, priority), absl::StrCat("pull of key ", key.typed_name())));
+}
+
+absl::Status LocalStore::PullToGpu(const Key& key, const LentTarget& out, int priority) {
+  SLIMPS_ASSIGN_OR_RETURN(Device* const device, devices_.Find(out.values, out.place));
+  SLIMPS_ASSIGN_OR_RETURN(const std::unique_ptr<HostBuffer> pulled,
+                          device->AllocateHost(out.values.size()));
+  SLIMPS_RETURN_IF_ERROR(Pull(key, pulled->floats(), priority));
+  Awaited copied;
+  device->CopyToDevice(/*key=*/0, pulled->floats(), out.values, out.place.stream,
+                       [done = copied.Callback()](KeyId, absl::Status status) { done(status); });
+  return copied.Await();
 }
 
 absl::Status LocalStore::PullRows(const Key& key, std::span<const int64_t> row_ids,

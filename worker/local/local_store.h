@@ -38,6 +38,7 @@
 #include "absl/status/statusor.h"
 #include "compress/codec/codec.h"
 #include "proto/base/mutex.h"
+#include "worker/device/devices.h"
 #include "worker/kvstore.h"
 #include "worker/local/local_rule.h"
 #include "worker/local/local_tensor.h"
@@ -58,12 +59,14 @@ class LocalStore final : public KVStore {
   absl::Status Push(const Key& key, std::span<const float> gradient, int priority) override;
   absl::Status PushSum(const Key& key, std::span<const std::span<const float>> gradients,
                        int priority) override;
+  absl::Status PushLent(const Key& key, std::vector<LentGradient> gradients, int priority) override;
   absl::Status PushNothing(const Key& key) override;
   absl::Status Pull(const Key& key, std::span<float> out, int priority) override;
   absl::Status PushPull(const Key& key, std::span<const float> gradient, std::span<float> out,
                         int priority) override;
   void PullAsync(const Key& key, std::span<float> out, int priority,
                  std::function<void(absl::Status)> done) override;
+  void PullTo(const Key& key, LentTarget out, int priority) override;
   absl::Status PushRowSparse(const Key& key, std::span<const int64_t> rows,
                              std::span<const float> values, int priority) override;
   absl::Status PullRows(const Key& key, std::span<const int64_t> row_ids,
@@ -103,6 +106,10 @@ class LocalStore final : public KVStore {
   // NotFound: the store has no such key.
   // InvalidArgument: the tensor does not have `elements` elements.
   absl::StatusOr<Found> Find(const Key& key, size_t elements, const char* what) const;
+  // Returns memory of a GPU as it is after its stream's work, which this waits for.
+  absl::StatusOr<std::unique_ptr<HostBuffer>> CopyToHost(std::span<const float> values,
+                                                         const Place& place);
+  absl::Status PullToGpu(const Key& key, const LentTarget& out, int priority);
   absl::Status Add(const std::vector<InitTensor>& tensors) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns the rule of the optimizer that applies.
   // FailedPrecondition: an updater is set, or no optimizer, or an updater called its own store.
@@ -113,6 +120,7 @@ class LocalStore final : public KVStore {
   const KVStoreOptions options_;
   const std::unique_ptr<const Codec> fp16_, bf16_;  // for values pulled in half precision
   KeyTable keys_;
+  Devices devices_;
 
   mutable Mutex mutex_;  // never held together with a tensor's mutex
   absl::Status first_error_ ABSL_GUARDED_BY(mutex_);

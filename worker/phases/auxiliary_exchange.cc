@@ -14,11 +14,17 @@
 namespace slimps {
 namespace {
 
+// Returns how many elements of the key the phase needs.
+size_t ElementsOf(const Contributed& mine) {
+  if (mine.rows == 0) return mine.key->elements;
+  return mine.key->elements / static_cast<size_t>(mine.key->info.shape(0)) * mine.rows;
+}
+
 wire::PushItem MakePush(const Contributed& mine, bool checksums) {
   wire::PushItem push;
   push.mutable_id()->set_key(mine.key->key.id());
   push.set_round(mine.round);
-  push.set_elements(mine.key->elements);
+  push.set_elements(ElementsOf(mine));
   push.set_priority(mine.priority);
   if (mine.values.empty()) return push;  // ABSENT
   push.set_format(wire::RAW_F32);
@@ -33,26 +39,27 @@ wire::PullItem MakePull(const Contributed& mine, absl::Duration timeout) {
   pull.set_min_version(mine.round);
   pull.set_timeout_ms(static_cast<uint64_t>(absl::ToInt64Milliseconds(timeout)));
   pull.set_priority(mine.priority);
-  pull.set_elements(mine.key->elements);
+  pull.set_elements(ElementsOf(mine));
   return pull;
 }
 
-absl::StatusOr<Combined> Parse(const TensorPlan& key, uint64_t round, const Answer& answer) {
+absl::StatusOr<Combined> Parse(const TensorPlan& key, uint64_t round, size_t elements,
+                               const Answer& answer) {
   SLIMPS_RETURN_IF_ERROR(answer.status);
   const wire::PullReplyItem& pulled = answer.pull;
-  if (pulled.version() != round || pulled.elements() != key.elements || pulled.is_change()) {
+  if (pulled.version() != round || pulled.elements() != elements || pulled.is_change()) {
     return absl::DataLossError(absl::StrCat("key ", key.key.typed_name(), ": expected version ",
-                                            round, " with ", key.elements, " elements, got ",
+                                            round, " with ", elements, " elements, got ",
                                             pulled.is_change() ? "a change to " : "", "version ",
                                             pulled.version(), " with ", pulled.elements()));
   }
   const auto format = static_cast<PayloadFormat>(pulled.format());
-  SLIMPS_RETURN_IF_ERROR(Prefixed(ValidatePayload(format, answer.payload.bytes(), key.elements),
+  SLIMPS_RETURN_IF_ERROR(Prefixed(ValidatePayload(format, answer.payload.bytes(), elements),
                                   absl::StrCat("key ", key.key.typed_name())));
   Combined combined;
   const auto decode = [&] {
-    combined.values.resize(key.elements);
-    Decode(format, answer.payload.bytes(), key.elements, 0, combined.values);
+    combined.values.resize(elements);
+    Decode(format, answer.payload.bytes(), elements, 0, combined.values);
     combined.contributors.assign(pulled.contributors().begin(), pulled.contributors().end());
     return absl::OkStatus();
   };
@@ -71,6 +78,7 @@ struct AuxiliaryExchange::Waiting {
 
   const TensorPlan* key = nullptr;
   uint64_t round = 0;
+  size_t elements = 0;  // of the answer
   CalledOnce<Combined> done;
   std::atomic<bool> told{false};
 };
@@ -79,6 +87,7 @@ void AuxiliaryExchange::Combine(Contributed mine, CalledOnce<Combined> done) {
   auto waiting = std::make_shared<Waiting>();
   waiting->key = mine.key;
   waiting->round = mine.round;
+  waiting->elements = ElementsOf(mine);
   waiting->done = std::move(done);
   const uint32_t server = mine.key->partitions[0].server;
   const int64_t priority = SendPriority(mine.round, mine.priority);
@@ -115,7 +124,7 @@ void AuxiliaryExchange::OnPushed(Waiting& waiting, size_t bytes, const Answer& a
 }
 
 void AuxiliaryExchange::OnPulled(Waiting& waiting, const Answer& answer) {
-  absl::StatusOr<Combined> combined = Parse(*waiting.key, waiting.round, answer);
+  absl::StatusOr<Combined> combined = Parse(*waiting.key, waiting.round, waiting.elements, answer);
   if (!combined.ok()) return waiting.Tell({.status = combined.status()});
   bytes_pulled_.fetch_add(answer.payload.size(), std::memory_order_relaxed);
   waiting.Tell(*std::move(combined));

@@ -3,11 +3,13 @@
 // an auxiliary key, and brings back what the workers' pushes of that round combine to. Push and
 // pull travel in one message, and small ones of several keys share it.
 //
-//   phases.Combine({.key = plan, .round = 7, .values = payload}, [](Combined combined) { ... });
+//   phases.Combine({.key = plan, .round = 7, .rows = 4, .values = p},
+//                  [](Combined combined) { ... });
 //   if (nothing_more_to_add) phases.Flush();
 //
 // The request goes with the push, and no worker pushes a key's next round before it has the answer.
-// So the answer is always exactly the round's.
+// So the answer is always exactly the round's. A phase that needs just the first rows of its key
+// sends and brings no more.
 //
 // Combine and Flush belong to one thread. The rest is thread-safe.
 #ifndef SLIMPS_WORKER_PHASES_AUXILIARY_EXCHANGE_H_
@@ -33,13 +35,14 @@ struct Contributed {
   const TensorPlan* key = nullptr;  // one partition; lives as long as the store
   uint64_t round = 0;               // from 1; each round once, in their order
   int priority = 0;
-  Payload values;  // fp32, all elements of the key; empty: this worker contributes nothing
+  size_t rows = 0;  // this phase needs the key's first rows only, fewer than it has; 0: all rows
+  Payload values;   // fp32, all elements of these rows; empty: this worker contributes nothing
 };
 
 // What the workers' contributions combine to.
 struct Combined {
   absl::Status status;
-  std::vector<float> values;           // all elements of the key
+  std::vector<float> values;           // all elements of those rows
   std::vector<uint32_t> contributors;  // the workers that contributed values, in rank order
 };
 

@@ -14,13 +14,6 @@
 #include "proto/net/send_priority.h"
 
 namespace slimps {
-namespace {
-
-std::span<const int64_t> ShapeOf(const TensorPlan& tensor) {
-  return {tensor.info.shape().data(), static_cast<size_t>(tensor.info.shape_size())};
-}
-
-}  // namespace
 
 // One tensor's push of one round. Owned by the phases thread once its first step has begun.
 struct PhasedPushes::Exchange {
@@ -35,8 +28,10 @@ struct PhasedPushes::Exchange {
   std::vector<PhasedPart> parts;
   std::vector<CodecState*> states;  // by partition; empty if the worker contributes nothing
   std::unique_ptr<PhasedRun> run;
-  size_t phase = 0;         // the next to be sent or answered
-  uint64_t sent_bytes = 0;  // of all phases
+  std::vector<AuxiliaryShape> shapes;   // what each phase combines
+  std::vector<const TensorPlan*> keys;  // by phase
+  size_t phase = 0;                     // the next to be sent or answered
+  bool is_pushed = false;
   absl::Duration encode;
 };
 
@@ -56,7 +51,7 @@ PhasedPushes::~PhasedPushes() {
   thread_.Join();
 }
 
-void PhasedPushes::AddTensor(const TensorPlan* tensor, std::vector<TensorPlan> keys) {
+void PhasedPushes::AddTensor(const TensorPlan* tensor, std::vector<PhaseKey> keys) {
   MutexLock lock(&mutex_);
   tensors_.try_emplace(tensor->key.id(), Tensor{.plan = tensor, .keys = std::move(keys)});
 }
@@ -69,13 +64,18 @@ bool PhasedPushes::Has(const TensorPlan& tensor) const {
 std::vector<const TensorPlan*> PhasedPushes::MemoryKeys() const {
   MutexLock lock(&mutex_);
   std::vector<const TensorPlan*> keys;
-  for (const auto& [id, tensor] : tensors_) keys.push_back(&tensor.keys.back());
+  for (const auto& [id, tensor] : tensors_) {
+    for (const PhaseKey& key : tensor.keys) {
+      if (key.keeps_memory) keys.push_back(&key.plan);
+    }
+  }
   return keys;
 }
 
 // ---- the queue ----------------------------------------------------------------------------------
 
 absl::Status PhasedPushes::Submit(PushJob job) {
+  job.submitted = options_.clock->Now();
   MutexLock lock(&mutex_);
   SLIMPS_RETURN_IF_ERROR(failed_);
   Tensor& tensor = tensors_.at(job.tensor->key.id());
@@ -207,8 +207,8 @@ absl::Status PhasedPushes::Advance(const std::shared_ptr<Exchange>& exchange,
     SLIMPS_RETURN_IF_ERROR(one.run->Take(one.phase++, answer->values, answer->contributors));
     one.encode += options_.clock->Now() - start;
   }
-  if (one.phase < one.tensor->keys.size()) return SendPhase(exchange);
-  SLIMPS_RETURN_IF_ERROR(SendPayloads(one));
+  if (!one.is_pushed && one.run->may_write()) SLIMPS_RETURN_IF_ERROR(SendPayloads(one));
+  if (one.phase < one.keys.size()) return SendPhase(exchange);
   End(one);
   return absl::OkStatus();
 }
@@ -217,7 +217,10 @@ absl::Status PhasedPushes::Begin(Exchange& exchange, const Codec& codec) {
   const TensorPlan& plan = exchange.plan();
   StateStore& states = *pushes_->states();
   exchange.codec = &codec;
-  exchange.input = {.shape = ShapeOf(plan),
+  SLIMPS_RETURN_IF_ERROR(FindKeys(exchange));
+  SLIMPS_RETURN_IF_ERROR(pushes_->Look(exchange.job));
+  ++exchange.tensor->exchanged;
+  exchange.input = {.shape = plan.shape(),
                     .grad_scale = options_.grad_scale,
                     .context = {.key = plan.key.id(),
                                 .round = exchange.job.round,
@@ -236,20 +239,43 @@ absl::Status PhasedPushes::Begin(Exchange& exchange, const Codec& codec) {
   }
   exchange.input.parts = exchange.parts;
   if (codec.phases()->wants_memory()) {
-    const TensorPlan& last = exchange.tensor->keys.back();
+    const TensorPlan& last = *exchange.keys.back();
     SLIMPS_ASSIGN_OR_RETURN(exchange.input.memory, states.Keep(last.key.id(), last.elements));
   }
   exchange.run = codec.phases()->BeginExchange(exchange.input);
   return absl::OkStatus();
 }
 
+absl::Status PhasedPushes::FindKeys(Exchange& exchange) const {
+  const TensorPlan& plan = exchange.plan();
+  exchange.shapes = exchange.codec->phases()->AuxiliaryKeys(plan.shape());
+  for (const AuxiliaryShape& shape : exchange.shapes) {
+    const KeyId id = Key::Auxiliary(shape.name, plan.key).id();
+    const auto found = std::ranges::find_if(
+        exchange.tensor->keys, [id](const PhaseKey& key) { return key.plan.key.id() == id; });
+    if (found == exchange.tensor->keys.end() || found->plan.elements < shape.elements()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("codec ", exchange.codec->spec().ToString(), ", phase ",
+                       std::string(shape.name), ": expected a key of ", shape.rows,
+                       " rows, which Init makes for the codecs that were chosen before it"));
+    }
+    exchange.keys.push_back(&found->plan);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status PhasedPushes::SendPhase(const std::shared_ptr<Exchange>& exchange) {
   Exchange& one = *exchange;
-  const TensorPlan& key = one.tensor->keys[one.phase];
-  Contributed mine{.key = &key, .round = one.job.round, .priority = one.job.priority, .values = {}};
+  const TensorPlan& key = *one.keys[one.phase];
+  const AuxiliaryShape& shape = one.shapes[one.phase];
+  Contributed mine{.key = &key,
+                   .round = one.tensor->exchanged,
+                   .priority = one.job.priority,
+                   .rows = shape.elements() == key.elements ? 0 : shape.rows,
+                   .values = {}};
   if (one.input.contributes()) {
     const SteadyTime start = options_.clock->Now();
-    AlignedBuffer values = AlignedBuffer::OfFloats(key.elements, BufferUse::kPayload);
+    AlignedBuffer values = AlignedBuffer::OfFloats(shape.elements(), BufferUse::kPayload);
     SLIMPS_RETURN_IF_ERROR(one.run->Contribute(one.phase, values.floats()));
     const SteadyTime end = options_.clock->Now();
     one.encode += end - start;
@@ -258,7 +284,6 @@ absl::Status PhasedPushes::SendPhase(const std::shared_ptr<Exchange>& exchange) 
     if (one.run->has_read_gradients()) one.job.grad_bufs.clear();
     const size_t bytes = values.size();
     mine.values = Payload::Adopt(std::move(values), bytes);
-    one.sent_bytes += bytes;
   }
   exchange_.Combine(std::move(mine), [this, exchange](Combined combined) {
     MutexLock lock(&mutex_);
@@ -285,11 +310,15 @@ absl::Status PhasedPushes::SendPayloads(Exchange& exchange) {
     ready.stats.payload_bytes = used;
     if (exchange.states[i] != nullptr) exchange.states[i]->NoteEncoded(ready.stats);
   }
-  // The phases served the whole tensor: its first partition brings their bytes into the counts.
-  payloads[0].stats.payload_bytes += exchange.sent_bytes;
+  // The phases serve the whole tensor: its first partition brings their bytes into the counts.
+  for (const AuxiliaryShape& shape : exchange.shapes) {
+    if (!exchange.input.contributes()) break;
+    payloads[0].stats.payload_bytes += shape.elements() * sizeof(float);
+  }
   exchange.encode += options_.clock->Now() - start;
-  PushJob job = std::move(exchange.job);
-  job.grad_bufs.clear();
+  exchange.is_pushed = true;
+  exchange.job.grad_bufs.clear();
+  PushJob job = exchange.job;
   job.ready = std::make_shared<const std::vector<ReadyPayload>>(std::move(payloads));
   return pushes_->Submit(std::move(job));
 }

@@ -7,7 +7,7 @@
 //                 AuxiliaryExchange with the servers     (or nothing: ABSENT)
 //
 //   PhasedPushes phases(courier, &pushes, options);
-//   phases.AddTensor(plan, std::move(keys));                    // its auxiliary keys, by phase
+//   phases.AddTensor(plan, std::move(keys));                    // its auxiliary keys
 //   if (phases.Has(*plan)) SLIMPS_RETURN_IF_ERROR(phases.Submit(std::move(job)));
 //
 // A tensor's rounds go one after another; tensors go side by side, and what must leave first goes
@@ -57,6 +57,12 @@ struct PhasedPushesOptions {
   OnOutOfMemory on_out_of_memory = {};
 };
 
+// A key that serves phases of a tensor's codecs. A codec may need its first rows only.
+struct PhaseKey {
+  TensorPlan plan;
+  bool keeps_memory = false;  // some codec keeps what it wants_memory() for under this key
+};
+
 class PhasedPushes final {
  public:
   struct Totals {
@@ -68,9 +74,9 @@ class PhasedPushes final {
   PhasedPushes(Courier* courier, PushPipeline* pushes, PhasedPushesOptions options);
   ~PhasedPushes();
 
-  // Adds a tensor whose pushes may take phases, with the keys of its phases.
-  // REQUIRES: `tensor` lives as long as the store; its partitions are those of the codec.
-  void AddTensor(const TensorPlan* tensor, std::vector<TensorPlan> keys);
+  // Adds a tensor whose pushes may take phases, with the keys of the phases of all its codecs.
+  // REQUIRES: `tensor` lives as long as the store; its partitions are those of the codecs.
+  void AddTensor(const TensorPlan* tensor, std::vector<PhaseKey> keys);
 
   // True if the tensor was added.
   bool Has(const TensorPlan& tensor) const;
@@ -103,9 +109,12 @@ class PhasedPushes final {
   struct Exchange;
   struct Tensor {
     const TensorPlan* plan = nullptr;
-    std::vector<TensorPlan> keys;  // by phase
-    std::deque<PushJob> waiting;   // rounds that come after the one under way
-    bool busy = false;             // a round is under way
+    std::vector<PhaseKey> keys;
+    std::deque<PushJob> waiting;  // rounds that come after the one under way
+    bool busy = false;            // a round is under way
+    // How many rounds took phases: the keys' rounds. All workers count alike, since all use the
+    // same codecs in the same rounds. Owned by the phases thread.
+    uint64_t exchanged = 0;
   };
   // What the thread does next for an exchange: begin it, or go on with an answer.
   struct Step {
@@ -120,6 +129,8 @@ class PhasedPushes final {
   void End(const Exchange& exchange);
   absl::Status Advance(const std::shared_ptr<Exchange>& exchange, std::optional<Combined> answer);
   absl::Status Begin(Exchange& exchange, const Codec& codec);
+  // Finds the keys of the codec's phases.
+  absl::Status FindKeys(Exchange& exchange) const;
   absl::Status SendPhase(const std::shared_ptr<Exchange>& exchange);
   absl::Status SendPayloads(Exchange& exchange);
   absl::Status AwaitIdle(absl::Duration timeout) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -16,23 +16,6 @@ namespace {
 
 constexpr const char* kRaw = PlanSide::kRaw;
 
-// Returns the codec in which an uncompressed tensor travels.
-const char* OwnPrecision(wire::DType dtype) {
-  switch (dtype) {
-    case wire::FLOAT16:
-      return "fp16";
-    case wire::BFLOAT16:
-      return "bf16";
-    default:
-      return kRaw;
-  }
-}
-
-bool Takes(const Codec& codec, const TensorPlan& tensor) {
-  const auto& shape = tensor.info.shape();
-  return codec.Takes({shape.data(), static_cast<size_t>(shape.size())});
-}
-
 absl::Status CheckRemeasureEvery(uint64_t rounds) {
   if (rounds == 0 || rounds >= MeasuredRounds::kShortestEvery) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("remeasure_every=", rounds,
@@ -66,8 +49,10 @@ absl::StatusOr<std::unique_ptr<CompressionPlan>> CompressionPlan::Create(
   plan->adapts_ = plan->policy_.on();
   if (plan->adapts_) {
     plan->report_plan_ = plan->policy_.plan();
-    SLIMPS_RETURN_IF_ERROR(plan->policy_.CheckCodecs(&plan->codecs_));
+    SLIMPS_ASSIGN_OR_RETURN(const auto choices, plan->policy_.CheckCodecs(&plan->codecs_));
+    for (const Codec* codec : choices) plan->takes_phases_ |= codec->phases() != nullptr;
   }
+  plan->takes_phases_ |= plan->compressor_->phases() != nullptr;
   const bool profiles = push.profiled() || pull.profiled();
   const bool automatic = push.automatic() || pull.automatic();
   plan->schedule_.Start(profiles, automatic ? options.remeasure_every : 0);
@@ -89,15 +74,18 @@ absl::Status CompressionPlan::BeginPolicy(const std::vector<const TensorPlan*>& 
   MutexLock lock(&mutex_);
   if (policy_.is_resumed()) return absl::OkStatus();
   std::vector<TensorInfo> infos;
+  size_t levels = 0;
   for (const TensorPlan* tensor : tensors) {
     infos.push_back(TensorInfoOf(*tensor));
-    SLIMPS_RETURN_IF_ERROR(policy_.LevelsOf(infos.back(), &codecs_).status());
+    SLIMPS_ASSIGN_OR_RETURN(const auto found, policy_.LevelsOf(infos.back(), &codecs_));
+    levels += found.size();
   }
+  SLIMPS_RETURN_IF_ERROR(policy_.CheckReportSize(infos.size(), levels));
   SLIMPS_ASSIGN_OR_RETURN(wire::CodecMap map, policy_.Decide(infos));
   SLIMPS_RETURN_IF_ERROR(policy_.FindCodecs(PolicyDecisionOf(map), &codecs_));
   SetPullDecision(pull_.newest(), &map);
   policy_.Begin(std::move(infos), map);
-  push_.StartPolicy(PushDecisionOf(map));
+  push_.StartPolicy(CodecMap(PushDecisionOf(map)));
   decision_ = std::move(map);
   return absl::OkStatus();
 }
@@ -131,6 +119,7 @@ absl::StatusOr<wire::SavedPolicy> CompressionPlan::SavePolicy(uint64_t rounds,
                      absl::FormatDuration(timeout), "; not every worker has reported"));
   }
   SLIMPS_RETURN_IF_ERROR(failed_);
+  if (!decision_.has_value()) return wire::SavedPolicy();  // there are no keys yet
   return policy_.Save(rounds, *decision_);
 }
 
@@ -142,10 +131,11 @@ absl::Status CompressionPlan::ResumePolicy(const wire::SavedPolicy& saved) {
   for (const wire::CodecMap& map : saved.decisions()) {
     SLIMPS_RETURN_IF_ERROR(policy_.FindCodecs(PolicyDecisionOf(map), &codecs_));
   }
-  push_.StartPolicy(PushDecisionOf(saved.decisions(0)));
+  CodecMap decided(PushDecisionOf(saved.decisions(0)));
   for (int i = 1; i < saved.decisions_size(); ++i) {
-    SLIMPS_RETURN_IF_ERROR(push_.Apply(PushDecisionOf(saved.decisions(i))));
+    SLIMPS_RETURN_IF_ERROR(decided.Apply(PushDecisionOf(saved.decisions(i))));
   }
+  push_.StartPolicy(std::move(decided));
   policy_.Resume(saved);
   decision_ = *saved.decisions().rbegin();
   return absl::OkStatus();
@@ -157,9 +147,9 @@ absl::StatusOr<std::vector<PolicySide::Level>> CompressionPlan::LevelsOf(const T
   return policy_.LevelsOf(TensorInfoOf(tensor), &codecs_);
 }
 
-bool CompressionPlan::MeasuresLevels(uint64_t round) const {
+absl::StatusOr<std::vector<const Codec*>> CompressionPlan::ChoicesOf(const TensorInfo& tensor) {
   MutexLock lock(&mutex_);
-  return adapts_ && policy_.Measures(round);
+  return policy_.ChoicesOf(tensor, &codecs_);
 }
 
 absl::StatusOr<std::vector<const Codec*>> CompressionPlan::StepsFor(const TensorPlan& tensor,
@@ -249,7 +239,7 @@ absl::StatusOr<const Codec*> CompressionPlan::CodecFor(const TensorPlan& tensor,
   const auto may_go_on = [this, round]()
                              ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return MayGoOn(round); };
   if (!decided_.Await(&mutex_, timeout, may_go_on)) {
-    if (!is_decided_ || ++awaited_->timeouts < kPatience) {
+    if (!is_decided_ || takes_phases_ || ++awaited_->timeouts < kPatience) {
       return absl::DeadlineExceededError(absl::StrCat(
           "key ", tensor.key.typed_name(), " round ", round, ": no threshold decision within ",
           absl::FormatDuration(timeout), "; not every worker has reported what it measured"));
@@ -263,7 +253,7 @@ absl::StatusOr<const Codec*> CompressionPlan::CodecFor(const TensorPlan& tensor,
   const std::string spec = push_.SpecFor(tensor, round, adapts_ ? policy_.step() : 0);
   if (spec != kRaw) {
     SLIMPS_ASSIGN_OR_RETURN(const Codec* const codec, codecs_.Find(spec));
-    if (Takes(*codec, tensor)) return codec;
+    if (codec->Takes(tensor.shape())) return codec;
   }
   return codecs_.Find(OwnPrecision(tensor.info.dtype()));
 }
@@ -275,7 +265,7 @@ std::string CompressionPlan::ChangeCodecFor(const TensorPlan& tensor, uint64_t r
                                : pull_.SpecFor(tensor, round);
   if (spec == kRaw) return "";
   const absl::StatusOr<const Codec*> codec = codecs_.Find(spec);
-  return codec.ok() && !Takes(**codec, tensor) ? "" : spec;
+  return codec.ok() && !(*codec)->Takes(tensor.shape()) ? "" : spec;
 }
 
 // ---- what was measured --------------------------------------------------------------------------

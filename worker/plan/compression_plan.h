@@ -68,7 +68,8 @@ class CompressionPlan final {
  public:
   // While the first decision is missing, CodecFor fails when it times out. Later the worker can go
   // on with the decision in force: after this many timeouts it no longer waits for the answer to
-  // its last report.
+  // its last report. Without phases, that is: in those, workers that used different codecs would
+  // wait for each other.
   static constexpr int kPatience = 3;
 
   // InvalidArgument: an unknown codec or option, remeasure_every over 0 but under 8, or
@@ -80,6 +81,9 @@ class CompressionPlan final {
 
   // True if pushes follow one.
   bool adapts() const { return adapts_; }
+
+  // True if the exchange of some codec of pushes has phases, in which all workers take part.
+  bool takes_phases() const { return takes_phases_; }
 
   // Takes all tensors of the job, before the first push; again when there are more of them. What
   // the policy decides for them holds until the scheduler decides. Does nothing without a policy.
@@ -94,8 +98,9 @@ class CompressionPlan final {
   // plan.
   [[nodiscard]] absl::StatusOr<std::vector<PolicySide::Level>> LevelsOf(const TensorPlan& tensor);
 
-  // True if the candidates are measured in `round` (PolicySide::Measures).
-  bool MeasuresLevels(uint64_t round) const;
+  // Returns all codecs that the policy may choose for a tensor. They live as long as the plan.
+  // Errors: those of BeginPolicy.
+  [[nodiscard]] absl::StatusOr<std::vector<const Codec*>> ChoicesOf(const TensorInfo& tensor);
 
   // Returns the codecs among which this worker chooses in `round`; empty: there is no choice. They
   // live as long as the plan.
@@ -212,6 +217,7 @@ class CompressionPlan final {
   const Codec* compressor_ = nullptr;  // one of codecs_; constant after Create
   // Constant after Create.
   bool adapts_ = false;
+  bool takes_phases_ = false;
   ReportPlan report_plan_;
 
   mutable Mutex mutex_;

@@ -6,6 +6,17 @@
 
 namespace slimps {
 
+const char* OwnPrecision(wire::DType dtype) {
+  switch (dtype) {
+    case wire::FLOAT16:
+      return "fp16";
+    case wire::BFLOAT16:
+      return "bf16";
+    default:
+      return "none";
+  }
+}
+
 CodecDecision PushDecisionOf(const wire::CodecMap& map) {
   CodecDecision decision{.version = map.version(),
                          .from_round = map.from_round(),

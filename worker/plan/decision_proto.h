@@ -8,6 +8,9 @@
 
 namespace slimps {
 
+// Returns the codec in which an uncompressed tensor travels.
+const char* OwnPrecision(wire::DType dtype);
+
 CodecDecision PushDecisionOf(const wire::CodecMap& map);
 CodecDecision PullDecisionOf(const wire::CodecMap& map);
 

@@ -54,9 +54,9 @@ absl::Status PlanSide::Start(const std::string& spec, const Codec& codec,
   return absl::OkStatus();
 }
 
-void PlanSide::StartPolicy(CodecDecision first) {
+void PlanSide::StartPolicy(CodecMap decided) {
   automatic_ = true;
-  map_ = CodecMap(std::move(first));
+  map_ = std::move(decided);
 }
 
 absl::Status PlanSide::Apply(CodecDecision decision) { return map_.Apply(std::move(decision)); }

@@ -47,8 +47,8 @@ class PlanSide final {
                                    const std::optional<uint64_t>& fixed_threshold,
                                    const std::optional<ThresholdTable>& table);
 
-  // Follows a policy's controller: `first` holds until the scheduler decides.
-  void StartPolicy(CodecDecision first);
+  // Follows a policy's controller: `decided` holds until the scheduler decides.
+  void StartPolicy(CodecMap decided);
 
   // True if the scheduler decides for this side, by what workers measure.
   bool automatic() const { return automatic_; }

@@ -3,24 +3,45 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "compress/policy/controllers/messages.h"
 #include "compress/policy/measured_rounds.h"
 #include "proto/base/status_macros.h"
+#include "proto/limits.h"
 
 namespace slimps {
 namespace {
+
+// The most that wire::PolicyTensor and wire::PolicyLevel take on the wire.
+constexpr size_t kTensorReportBytes = 72, kLevelReportBytes = 40;
+
+// False if a tensor of this shape travels as it would without the codec.
+bool Takes(const Codec& codec, const TensorInfo& tensor) {
+  const int64_t shape[] = {static_cast<int64_t>(tensor.rows), static_cast<int64_t>(tensor.columns)};
+  const auto elements = static_cast<int64_t>(tensor.elements);
+  return tensor.rows > 0 ? codec.Takes(shape) : codec.Takes({&elements, 1});
+}
 
 bool KeyRises(const TensorInfo& a, const TensorInfo& b) { return a.key < b.key; }
 
 }  // namespace
 
 TensorInfo TensorInfoOf(const TensorPlan& tensor) {
-  TensorInfo info{.key = tensor.key.id(), .elements = tensor.elements};
-  if (tensor.info.shape_size() < 2) return info;
-  info.rows = static_cast<uint64_t>(tensor.info.shape(0));
+  const auto& shape = tensor.info.shape();
+  TensorInfo info = TensorInfoOf(tensor.key, {shape.data(), static_cast<size_t>(shape.size())});
+  info.elements = tensor.elements;
+  return info;
+}
+
+TensorInfo TensorInfoOf(const Key& key, std::span<const int64_t> shape) {
+  TensorInfo info{.key = key.id(), .elements = 1};
+  for (const int64_t extent : shape) info.elements *= static_cast<uint64_t>(extent);
+  if (shape.size() < 2) return info;
+  info.rows = static_cast<uint64_t>(shape[0]);
   info.columns = info.elements / info.rows;
   return info;
 }
@@ -55,6 +76,15 @@ absl::StatusOr<wire::CodecMap> PolicySide::Decide(std::vector<TensorInfo> tensor
   return map;
 }
 
+absl::Status PolicySide::CheckReportSize(size_t tensors, size_t levels) const {
+  const size_t bytes = tensors * kTensorReportBytes + levels * kLevelReportBytes;
+  if (bytes <= kDefaultLimits.max_header_bytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("policy ", policy_, ": a worker's report of ", tensors, " tensors takes up to ",
+                   bytes, " bytes, expected at most ", kDefaultLimits.max_header_bytes,
+                   "; a higher min_elements leaves small tensors out"));
+}
+
 void PolicySide::Begin(std::vector<TensorInfo> tensors, const wire::CodecMap& first) {
   tensors_ = std::move(tensors);
   std::ranges::sort(tensors_, KeyRises);
@@ -71,7 +101,13 @@ absl::Status PolicySide::CheckExchangeable(const Codec& codec) const {
   };
   if (codec.combine() != Combine::kSum) return refuse("one whose gradients the servers add up");
   if (codec.wants_momentum()) return refuse("one without momentum of its own");
-  if (codec.phases() != nullptr) return refuse("one whose pushes take no phases");
+  if (codec.phases() == nullptr) return absl::OkStatus();
+  if (plan().ladders) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("policy ", policy_, ": codec ", codec.spec().name,
+                     ": expected one whose pushes take no phases, in which all workers take part; "
+                     "here each worker chooses for itself"));
+  }
   return absl::OkStatus();
 }
 
@@ -87,17 +123,38 @@ absl::StatusOr<std::vector<PolicySide::Level>> PolicySide::LevelsOf(const Tensor
   std::vector<Level> levels;
   for (std::string& name : controller_->Candidates(tensor)) {
     SLIMPS_ASSIGN_OR_RETURN(const Codec* const codec, FindCodec(name, codecs));
-    levels.push_back({codec, std::move(name)});
+    if (Takes(*codec, tensor)) levels.push_back({codec, std::move(name)});
   }
   return levels;
 }
 
-absl::Status PolicySide::CheckCodecs(CodecTable* codecs) const {
+absl::StatusOr<std::vector<const Codec*>> PolicySide::ChoicesOf(const TensorInfo& tensor,
+                                                                CodecTable* codecs) const {
+  std::vector<const Codec*> choices;
+  for (const std::string& name : controller_->Choices(tensor)) {
+    SLIMPS_ASSIGN_OR_RETURN(const Codec* const codec, FindCodec(name, codecs));
+    choices.push_back(codec);
+  }
+  return choices;
+}
+
+absl::StatusOr<std::vector<const Codec*>> PolicySide::CheckCodecs(CodecTable* codecs) const {
   // Large enough, and square enough, for every candidate.
   const TensorInfo matrix{.elements = 1 << 20, .rows = 1 << 10, .columns = 1 << 10};
   SLIMPS_RETURN_IF_ERROR(LevelsOf(matrix, codecs).status());
   SLIMPS_ASSIGN_OR_RETURN(const wire::CodecMap first, Decide({matrix}));
-  return FindCodecs(PolicyDecisionOf(first), codecs);
+  SLIMPS_RETURN_IF_ERROR(FindCodecs(PolicyDecisionOf(first), codecs));
+  SLIMPS_ASSIGN_OR_RETURN(std::vector<const Codec*> choices, ChoicesOf(matrix, codecs));
+  std::set<std::string> of_phases;
+  for (const Codec* codec : choices) {
+    if (codec->phases() != nullptr) of_phases.insert(codec->spec().name);
+  }
+  if (of_phases.size() > 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "policy ", policy_, ": codecs ", absl::StrJoin(of_phases, " and "),
+        ": expected at most one whose pushes take phases, since each cuts tensors its own way"));
+  }
+  return choices;
 }
 
 absl::Status PolicySide::FindCodecs(const PolicyDecision& decision, CodecTable* codecs) const {
@@ -124,13 +181,6 @@ void PolicySide::Keep(const wire::CodecMap& map) {
   if (decisions_.size() == kKeptDecisions) decisions_.pop_front();
   decisions_.push_back(map);
   decisions_.back().clear_policy_state();
-}
-
-bool PolicySide::Measures(uint64_t round) const {
-  const uint64_t every = plan().every_rounds;
-  if (every == 0) return false;
-  if (plan().basis == Basis::kAccumulated) return true;
-  return (round + rounds_before_ - 1) % every + kMeasuredRounds >= every;
 }
 
 void PolicySide::BeginRound(uint64_t round) {
@@ -198,7 +248,6 @@ void PolicySide::PutReport(uint64_t round, Report measured, wire::PolicyReport* 
   const uint64_t every = plan().every_rounds;
   measured.round = reported_ * every;
   measured.rounds = every;
-  measured.encode_cores = 1;  // the push thread encodes one tensor after the other
   if (iterations_ > 0) {
     measured.iteration_ns =
         absl::ToDoubleNanoseconds(iteration_time_) / static_cast<double>(iterations_);

@@ -40,6 +40,7 @@ namespace slimps {
 
 // Returns what a controller is told of a tensor. Its rows are the first dimension.
 TensorInfo TensorInfoOf(const TensorPlan& tensor);
+TensorInfo TensorInfoOf(const Key& key, std::span<const int64_t> shape);
 
 class PolicySide final {
  public:
@@ -58,10 +59,14 @@ class PolicySide final {
   // InvalidArgument: the policy makes no sense for them.
   [[nodiscard]] absl::StatusOr<wire::CodecMap> Decide(std::vector<TensorInfo> tensors) const;
 
+  // InvalidArgument: no message could hold a report of so many tensors and levels of all of them.
+  [[nodiscard]] absl::Status CheckReportSize(size_t tensors, size_t levels) const;
+
   // Takes the job's tensors, in place of those of an earlier call, and that decision.
   void Begin(std::vector<TensorInfo> tensors, const wire::CodecMap& first);
 
-  // Checks that pushes may change to this codec, and from it, in mid-run.
+  // Checks that pushes may change to this codec, and from it, in mid-run. Phases (phases.h) need
+  // the same choice on all workers, and are measured in whole gradients, without feedback.
   // InvalidArgument: they may not (says why).
   [[nodiscard]] absl::Status CheckExchangeable(const Codec& codec) const;
 
@@ -82,17 +87,18 @@ class PolicySide final {
   [[nodiscard]] absl::StatusOr<std::vector<Level>> LevelsOf(const TensorInfo& tensor,
                                                             CodecTable* codecs) const;
 
-  // Checks the policy's codecs before any tensor is known. Errors: as LevelsOf.
-  [[nodiscard]] absl::Status CheckCodecs(CodecTable* codecs) const;
+  // Returns all codecs that a decision may name for the tensor. Errors: as LevelsOf.
+  [[nodiscard]] absl::StatusOr<std::vector<const Codec*>> ChoicesOf(const TensorInfo& tensor,
+                                                                    CodecTable* codecs) const;
+
+  // Checks the policy's codecs before any tensor is known, and returns those for a large matrix.
+  // Errors: as LevelsOf; InvalidArgument: two codecs have phases.
+  [[nodiscard]] absl::StatusOr<std::vector<const Codec*>> CheckCodecs(CodecTable* codecs) const;
 
   // Finds all codecs of a decision. Errors: as LevelsOf.
   [[nodiscard]] absl::Status FindCodecs(const PolicyDecision& decision, CodecTable* codecs) const;
 
   const ReportPlan& plan() const { return controller_->plan(); }
-
-  // True if the tensors are measured in `round`: always with Basis::kAccumulated, else in the last
-  // kMeasuredRounds rounds of a window.
-  bool Measures(uint64_t round) const;
 
   // Begins a round, once, in which pushes use step().
   void BeginRound(uint64_t round);
@@ -121,8 +127,6 @@ class PolicySide final {
   void PutReport(uint64_t round, Report measured, wire::PolicyReport* report);
 
  private:
-  static constexpr uint64_t kMeasuredRounds = 4;
-
   absl::StatusOr<const Codec*> FindCodec(const std::string& spec, CodecTable* codecs) const;
   void Keep(const wire::CodecMap& map);
 

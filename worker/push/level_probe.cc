@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "compress/codec/phases.h"
 #include "compress/format/format.h"
+#include "compress/format/row_grid.h"
 #include "proto/base/status_macros.h"
 
 namespace slimps {
@@ -35,19 +37,48 @@ double Norm2(std::span<const float> values) {
   return sum;
 }
 
-double ScaleOf(size_t elements) {
-  return static_cast<double>(elements) / static_cast<double>(SampleSize(elements));
+double ScaleOf(size_t elements, size_t seen) {
+  return static_cast<double>(elements) / static_cast<double>(seen);
+}
+
+// True if the codec's errors are those of whole tensors: factors of a sample tell nothing.
+bool NeedsWhole(const Codec& codec) {
+  return codec.phases() != nullptr && !codec.phases()->encodes_alone();
+}
+
+// Returns how many vectors a factor has.
+size_t RowsOf(const Codec& codec, const TensorPlan& tensor) {
+  return codec.phases()->AuxiliaryKeys(tensor.shape())[0].rows;
+}
+
+// Returns the bytes of one push: all phases, and this worker's share of the payloads, which one of
+// the workers sends for each partition.
+double PhasedBytes(const Codec& codec, const TensorPlan& tensor, uint32_t workers) {
+  double bytes = 0;
+  std::vector<float> memory;
+  for (const AuxiliaryShape& key : codec.phases()->AuxiliaryKeys(tensor.shape())) {
+    bytes += static_cast<double>(key.elements() * sizeof(float));
+    memory.resize(key.elements());
+  }
+  std::vector<PhasedPart> parts;
+  for (const PartitionPlan& part : tensor.partitions) parts.push_back({.elements = part.elements});
+  const auto run = codec.phases()->BeginExchange(
+      {.shape = tensor.shape(), .parts = parts, .memory = memory, .context = {}});
+  for (size_t i = 0; i < parts.size(); ++i) {
+    bytes += static_cast<double>(run->MaxPayloadBytes(i)) / workers;
+  }
+  return bytes;
 }
 
 }  // namespace
 
-void LevelProbe::BeginRound(uint64_t round, CompressionPlan* plan) {
+void LevelProbe::BeginRound(uint64_t round, SteadyTime submitted, CompressionPlan* plan) {
   if (!plan->adapts() || round <= round_) return;
-  const SteadyTime now = clock_->Now();
   std::optional<CompressionPlan::EndedRound> ended;
   if (round_ > 0) {
     ended.emplace();
-    ended->iteration = now - began_;
+    // Threads of a user may overtake each other.
+    ended->iteration = std::max(absl::ZeroDuration(), submitted - began_);
     for (const double norm2 : decoded_norm2_) {
       ended->gains.push_back(input_norm2_ > 0 ? norm2 / input_norm2_ : 1);
     }
@@ -55,7 +86,7 @@ void LevelProbe::BeginRound(uint64_t round, CompressionPlan* plan) {
   input_norm2_ = 0;
   decoded_norm2_.clear();
   round_ = round;
-  began_ = now;
+  began_ = submitted;
   plan->BeginRound(round, ended);
 }
 
@@ -66,6 +97,9 @@ absl::StatusOr<LevelProbe::Tensor*> LevelProbe::Find(const TensorPlan& tensor,
   found->second.plan = &tensor;
   found->second.partitions.resize(tensor.partitions.size());
   SLIMPS_ASSIGN_OR_RETURN(found->second.levels, plan->LevelsOf(tensor));
+  found->second.whole = std::ranges::any_of(
+      found->second.levels, NeedsWhole,
+      [](const PolicySide::Level& level) -> const Codec& { return *level.codec; });
   return &found->second;
 }
 
@@ -74,46 +108,39 @@ absl::Status LevelProbe::See(const GradientPart& part, std::span<const float> re
   if (plan->report_plan().every_rounds == 0) return absl::OkStatus();
   SLIMPS_ASSIGN_OR_RETURN(Tensor* const tensor, Find(*part.tensor, plan));
   if (part.partition == 0) {
-    tensor->ready += clock_->Now() - began_;
+    tensor->ready += std::max(absl::ZeroDuration(), part.submitted - began_);
     ++tensor->rounds;
   }
-  const bool accumulates = plan->report_plan().basis == Basis::kAccumulated;
-  std::vector<const Codec*> steps;
-  if (plan->report_plan().ladders) {
-    SLIMPS_ASSIGN_OR_RETURN(steps, plan->StepsFor(*part.tensor, part.round));
-  }
-  const bool measures = !accumulates && plan->MeasuresLevels(part.round);
-  if (!accumulates && !measures && steps.empty()) return absl::OkStatus();
-
   const std::span<const float> gradient = part.grad_buf->floats();
-  Partition& seen = tensor->partitions[part.partition];
+  const float scale = payloads_.grad_scale;
+  if (!plan->report_plan().ladders) {
+    std::vector<float>& sums = tensor->partitions[part.partition].sum;
+    sums.resize(tensor->whole ? gradient.size() : SampleSize(gradient.size()));
+    float* sum = sums.data();
+    const auto add = [&](size_t first, size_t count) {
+      for (const float x : gradient.subspan(first, count)) *sum++ += x * scale;
+    };
+    tensor->whole ? add(0, gradient.size()) : ForSample(gradient.size(), add);
+    return absl::OkStatus();
+  }
+  SLIMPS_ASSIGN_OR_RETURN(const std::vector<const Codec*> steps,
+                          plan->StepsFor(*part.tensor, part.round));
+  if (steps.empty()) return absl::OkStatus();
   sample_.clear();
-  ForSample(gradient.size(), [&](size_t first, size_t count) {
+  const auto take = [&](size_t first, size_t count) {
     for (size_t i = first; i < first + count; ++i) {
-      sample_.push_back(gradient[i] * payloads_.grad_scale);
+      sample_.push_back(gradient[i] * scale + (residual.empty() ? 0 : residual[i]));
     }
-  });
-  if (accumulates) {
-    seen.sum.resize(sample_.size());
-    for (size_t i = 0; i < sample_.size(); ++i) seen.sum[i] += sample_[i];
-  }
-  if (!residual.empty()) {
-    size_t at = 0;
-    ForSample(gradient.size(), [&](size_t first, size_t count) {
-      for (size_t i = first; i < first + count; ++i) sample_[at++] += residual[i];
-    });
-  }
-  if (measures) Measure(*tensor, part.partition, part.round, sample_, &seen);
-  if (!steps.empty()) {
-    TrySteps(steps,
-             {.gradient = sample_,
-              .residual = {},
-              .context = {.key = part.tensor->key.id(),
-                          .partition = static_cast<uint32_t>(part.partition),
-                          .round = part.round,
-                          .worker = payloads_.worker}},
-             ScaleOf(gradient.size()));
-  }
+  };
+  ForSample(gradient.size(), take);
+  TrySteps(steps,
+           {.gradient = sample_,
+            .residual = {},
+            .context = {.key = part.tensor->key.id(),
+                        .partition = static_cast<uint32_t>(part.partition),
+                        .round = part.round,
+                        .worker = payloads_.worker}},
+           ScaleOf(gradient.size(), sample_.size()));
   return absl::OkStatus();
 }
 
@@ -122,33 +149,93 @@ void LevelProbe::TrySteps(const std::vector<const Codec*>& steps, const EncodeIn
   const double input_norm2 = scale * Norm2(input.gradient);
   decoded_norm2_.resize(std::max(decoded_norm2_.size(), steps.size()));
   input_norm2_ += input_norm2;
-  for (size_t i = 0; i < steps.size(); ++i) {
-    if (steps[i]->format() == PayloadFormat::kRawF32) {
+  // A ladder begins with its strongest codec. From its end on, each compresses what the one before
+  // has compressed already, if it can.
+  EncodeInput next = input;
+  for (size_t i = steps.size(); i-- > 0;) {
+    const Codec& codec = *steps[i];
+    if (codec.format() == PayloadFormat::kRawF32) {
       decoded_norm2_[i] += input_norm2;
       continue;
     }
-    payload_.resize(steps[i]->MaxPayloadBytes(input.gradient.size()));
-    workspace_.Reset();
-    const auto stats = steps[i]->Encode(input, payload_, workspace_);
-    if (stats.ok()) decoded_norm2_[i] += scale * stats->decoded_norm2;
+    payload_.resize(codec.MaxPayloadBytes(input.gradient.size()));
+    const auto stats = codec.Encode(next, payload_, workspace_);
+    if (!stats.ok()) continue;
+    decoded_norm2_[i] += scale * stats->decoded_norm2;
+    std::swap(payload_, finer_payload_);
+    next.finer = {.codec = &codec,
+                  .payload = std::span(finer_payload_).first(stats->payload_bytes),
+                  .stats = *stats};
   }
 }
 
-void LevelProbe::Measure(const Tensor& tensor, size_t partition, uint64_t round,
-                         std::span<const float> x, Partition* seen) {
+void LevelProbe::Measure(const Tensor& tensor, size_t partition, Partition* seen) {
   const size_t elements = tensor.plan->partitions[partition].elements;
+  std::span<const float> x = seen->sum;
   seen->figures.resize(tensor.levels.size());
-  seen->input_norm2 += ScaleOf(elements) * Norm2(x);
-  ++seen->rounds;
+  seen->input_norm2 = ScaleOf(elements, x.size()) * Norm2(x);
+  std::vector<float> sample;
+  if (tensor.whole) {
+    ForSample(elements, [&](size_t first, size_t count) {
+      const std::span<const float> run = x.subspan(first, count);
+      sample.insert(sample.end(), run.begin(), run.end());
+    });
+    x = sample;
+  }
   const EncodeInput input{.gradient = x,
                           .residual = {},
                           .context = {.key = tensor.plan->key.id(),
                                       .partition = static_cast<uint32_t>(partition),
-                                      .round = round,
+                                      .round = round_,
                                       .worker = payloads_.worker,
                                       .layer = static_cast<LayerKind>(tensor.plan->info.layer())}};
   for (size_t i = 0; i < tensor.levels.size(); ++i) {
+    if (NeedsWhole(*tensor.levels[i].codec)) continue;
     Try(*tensor.levels[i].codec, input, elements, &seen->figures[i]);
+  }
+}
+
+void LevelProbe::MeasureWhole(uint32_t workers, Tensor* tensor) {
+  const TensorPlan& plan = *tensor->plan;
+  std::vector<float> x;
+  for (const Partition& partition : tensor->partitions) {
+    x.insert(x.end(), partition.sum.begin(), partition.sum.end());
+  }
+  const double norm2 = Norm2(x);
+  if (!std::isfinite(norm2)) return;
+  std::vector<const Codec*> codecs;
+  for (const PolicySide::Level& level : tensor->levels) {
+    if (NeedsWhole(*level.codec)) codecs.push_back(level.codec);
+  }
+  const auto [least, most] =
+      std::ranges::minmax(codecs, {}, [&](const Codec* codec) { return RowsOf(*codec, plan); });
+  // Times rise with the rows, along a line: two codecs tell it.
+  const EncodeInput input{
+      .gradient = x,
+      .residual = {},
+      .context = {.key = plan.key.id(),
+                  .round = round_,
+                  .worker = payloads_.worker,
+                  .layer = static_cast<LayerKind>(plan.info.layer()),
+                  .grid = {.elements = x.size(), .row_elements = ElementsOfRow(plan.shape())}}};
+  Figures low, high;
+  Try(*least, input, x.size(), &low);
+  Try(*most, input, x.size(), &high);
+  if (!low.known || !high.known) return;
+  const std::vector<double> kept = most->phases()->KeptNorm2(plan.shape(), plan.key.id(), x);
+  const size_t fewest = RowsOf(*least, plan);
+  const double span = std::max(1.0, static_cast<double>(RowsOf(*most, plan) - fewest));
+  for (size_t i = 0; i < tensor->levels.size(); ++i) {
+    const Codec& codec = *tensor->levels[i].codec;
+    if (!NeedsWhole(codec)) continue;
+    const size_t rows = RowsOf(codec, plan);
+    const double at = static_cast<double>(rows - fewest) / span;
+    Figures& figures = tensor->whole_figures[i];
+    figures = {.error_norm2 = std::max(0.0, norm2 - kept[rows - 1]),
+               .payload_bytes = PhasedBytes(codec, plan, workers),
+               .encode = low.encode + at * (high.encode - low.encode),
+               .decode = (low.decode + at * (high.decode - low.decode)) / workers,
+               .known = std::isfinite(kept[rows - 1])};
   }
 }
 
@@ -164,15 +251,15 @@ void LevelProbe::Try(const Codec& codec, const EncodeInput& input, size_t elemen
   if (!stats.ok() || !std::isfinite(stats->error_norm2)) return;
   const std::span<const std::byte> made(payload_.data(), stats->payload_bytes);
   Decode(codec.format(), made, sampled, 0, decoded_);
-  const double scale = ScaleOf(elements);
-  figures->error_norm2 += scale * stats->error_norm2;
+  const double scale = ScaleOf(elements, sampled);
+  figures->error_norm2 = scale * stats->error_norm2;
   // Scaled by the codec's own formula: a header does not grow with the tensor.
-  figures->payload_bytes += static_cast<double>(stats->payload_bytes) *
-                            static_cast<double>(codec.MaxPayloadBytes(elements)) /
-                            static_cast<double>(codec.MaxPayloadBytes(sampled));
-  figures->encode += scale * (encoded - start);
-  figures->decode += scale * (clock_->Now() - encoded);
-  ++figures->rounds;
+  figures->payload_bytes = static_cast<double>(stats->payload_bytes) *
+                           static_cast<double>(codec.MaxPayloadBytes(elements)) /
+                           static_cast<double>(codec.MaxPayloadBytes(sampled));
+  figures->encode = scale * (encoded - start);
+  figures->decode = scale * (clock_->Now() - encoded);
+  figures->known = true;
 }
 
 void LevelProbe::Save(wire::SavedPolicy* saved) const {
@@ -197,8 +284,9 @@ absl::Status LevelProbe::Load(const wire::SavedPolicy& saved,
     const auto found = known.find(sample.key());
     if (found == known.end() || sample.partition() >= found->second->partitions.size()) continue;
     const size_t elements = found->second->partitions[sample.partition()].elements;
-    if (static_cast<size_t>(sample.sum_size()) != SampleSize(elements)) continue;
     SLIMPS_ASSIGN_OR_RETURN(Tensor* const tensor, Find(*found->second, plan));
+    const size_t expected = tensor->whole ? elements : SampleSize(elements);
+    if (static_cast<size_t>(sample.sum_size()) != expected) continue;
     tensor->partitions[sample.partition()].sum.assign(sample.sum().begin(), sample.sum().end());
   }
   return absl::OkStatus();
@@ -206,21 +294,21 @@ absl::Status LevelProbe::Load(const wire::SavedPolicy& saved,
 
 void LevelProbe::AddTo(const Tensor& tensor, TensorReport* report) {
   for (const Partition& partition : tensor.partitions) {
-    report->input_norm2 += partition.input_norm2 / static_cast<double>(partition.rounds);
+    report->input_norm2 += partition.input_norm2;
   }
   for (size_t i = 0; i < tensor.levels.size(); ++i) {
     LevelReport level{.codec = tensor.levels[i].name};
     double bytes = 0;
     bool is_known = true;
-    for (const Partition& partition : tensor.partitions) {
-      const Figures& figures = partition.figures[i];
-      is_known = is_known && figures.rounds > 0;
-      if (!is_known) break;
-      const auto rounds = static_cast<double>(figures.rounds);
-      level.error_norm2 += figures.error_norm2 / rounds;
-      bytes += figures.payload_bytes / rounds;
-      level.encode_ns += absl::ToDoubleNanoseconds(figures.encode) / rounds;
-      level.decode_ns += absl::ToDoubleNanoseconds(figures.decode) / rounds;
+    const bool of_whole = NeedsWhole(*tensor.levels[i].codec);
+    for (size_t part = 0; part < (of_whole ? 1 : tensor.partitions.size()); ++part) {
+      const Figures& figures =
+          of_whole ? tensor.whole_figures[i] : tensor.partitions[part].figures[i];
+      is_known = is_known && figures.known;
+      level.error_norm2 += figures.error_norm2;
+      bytes += figures.payload_bytes;
+      level.encode_ns += absl::ToDoubleNanoseconds(figures.encode);
+      level.decode_ns += absl::ToDoubleNanoseconds(figures.decode);
     }
     level.payload_bytes = static_cast<uint64_t>(std::ceil(bytes));
     if (is_known) report->levels.push_back(std::move(level));
@@ -230,15 +318,14 @@ void LevelProbe::AddTo(const Tensor& tensor, TensorReport* report) {
 absl::StatusOr<Report> LevelProbe::Take(CompressionPlan* plan) {
   Report report;
   for (auto& [key, tensor] : tensors_) {
-    if (plan->report_plan().basis == Basis::kAccumulated) {
+    const bool was_seen = std::ranges::none_of(
+        tensor.partitions, [](const Partition& one) { return one.sum.empty(); });
+    if (was_seen) {
       for (size_t i = 0; i < tensor.partitions.size(); ++i) {
-        Partition& seen = tensor.partitions[i];
-        if (!seen.sum.empty()) Measure(tensor, i, round_, seen.sum, &seen);
+        Measure(tensor, i, &tensor.partitions[i]);
       }
-    }
-    const bool is_whole =
-        std::ranges::all_of(tensor.partitions, [](const Partition& one) { return one.rounds > 0; });
-    if (is_whole) {
+      tensor.whole_figures.assign(tensor.levels.size(), Figures());
+      if (tensor.whole) MeasureWhole(plan->options().workers, &tensor);
       TensorReport& out = report.tensors.emplace_back();
       out.tensor = TensorInfoOf(*tensor.plan);
       if (tensor.rounds > 0) {

@@ -3,16 +3,21 @@
 // this worker's gradients. It encodes a fixed sample of each partition's blocks with the real
 // codecs. Gradients and residuals stay as they are.
 //
-//   probe.BeginRound(round, plan);                        // before the round's first push
+//   probe.BeginRound(round, submitted, plan);             // before the round's first push
 //   SLIMPS_RETURN_IF_ERROR(probe.See(part, residual, plan));     // each push, before its encoding
 //   SLIMPS_ASSIGN_OR_RETURN(Report measured, probe.Take(plan));  // when a report is due
 //
 //   partition:  |#|...|#|...|#|...|#|...|   at most kSampleBlocks blocks of kBlockElements, evenly
 //               spread; squares and bytes are scaled up to the whole partition
 //
-// x in the report is what the policy's basis says (compress/policy/controllers/controller.h): the
-// sum of the gradients since the last report, or the gradient with its residual, averaged over the
-// rounds measured. Its units are those that codecs see (gradient * grad_scale).
+// x in the report is the sum of the gradients since the last report, in the units that codecs see
+// (gradient * grad_scale). Under a policy with ladders it measures the gains of their steps
+// instead, in each round, on gradient + residual.
+//
+// Codecs of low rank whose factors are those of whole tensors (powersgd) are measured on whole
+// tensors: the sums then take as much memory as the gradients. One factorisation, with the highest
+// rank, tells the errors of all ranks (PhasedCodec::KeptNorm2). Times are those of the lowest and
+// the highest rank, and lie on a line in between.
 //
 // One thread at a time may call it: the one that PushPipeline lets encode.
 #ifndef SLIMPS_WORKER_PUSH_LEVEL_PROBE_H_
@@ -48,9 +53,9 @@ class LevelProbe final {
   LevelProbe(const PayloadMakerOptions& payloads, const Clock* clock)
       : payloads_(payloads), clock_(clock) {}
 
-  // Notes that the pushes of a round begin; of one that has begun, does nothing. Tells the plan
-  // what the round before was like.
-  void BeginRound(uint64_t round, CompressionPlan* plan);
+  // Notes that the pushes of a round begin, with one that was submitted then; of one that has
+  // begun, does nothing. Tells the plan what the round before was like.
+  void BeginRound(uint64_t round, SteadyTime submitted, CompressionPlan* plan);
 
   // Looks at a gradient that is about to be encoded. `residual` is what feedback would add; it may
   // be empty.
@@ -69,32 +74,35 @@ class LevelProbe final {
                                   CompressionPlan* plan);
 
  private:
-  // Sums over the rounds measured, scaled up to the partition.
+  // What one level would do, scaled up to the partition.
   struct Figures {
     double error_norm2 = 0;
     double payload_bytes = 0;
     absl::Duration encode, decode;
-    uint64_t rounds = 0;
+    bool known = false;
   };
   struct Partition {
-    std::vector<float> sum;  // the sample, with Basis::kAccumulated; empty: nothing seen
+    std::vector<float> sum;  // the sample's, or all elements'; empty: nothing seen
     double input_norm2 = 0;
-    uint64_t rounds = 0;           // measured
     std::vector<Figures> figures;  // by level
   };
   struct Tensor {
     const TensorPlan* plan = nullptr;
     std::vector<PolicySide::Level> levels;
+    bool whole = false;  // some level needs the whole tensor: the sums are not those of a sample
     std::vector<Partition> partitions;
-    absl::Duration ready;  // sum over the rounds seen
+    std::vector<Figures> whole_figures;  // by level; of those that need the whole tensor
+    absl::Duration ready;                // sum over the rounds seen
     uint64_t rounds = 0;
   };
 
   absl::StatusOr<Tensor*> Find(const TensorPlan& tensor, CompressionPlan* plan);
-  // Measures all levels on the sample `x` of one partition.
-  void Measure(const Tensor& tensor, size_t partition, uint64_t round, std::span<const float> x,
-               Partition* figures);
-  // Encodes the sample and adds what that gave. A codec that cannot encode it adds nothing.
+  // Measures all levels on a sample of one partition's sum.
+  void Measure(const Tensor& tensor, size_t partition, Partition* seen);
+  // Measures the levels that need the whole tensor. REQUIRES: all of its partitions were seen.
+  void MeasureWhole(uint32_t workers, Tensor* tensor);
+  // Encodes the sample. A codec that cannot encode it leaves `figures` as they are. Each codec
+  // encodes anew, since a report says how long that takes.
   void Try(const Codec& codec, const EncodeInput& input, size_t elements, Figures* figures);
   // Adds to the gains of this round.
   void TrySteps(const std::vector<const Codec*>& steps, const EncodeInput& input, double scale);
@@ -105,7 +113,7 @@ class LevelProbe final {
   std::map<KeyId, Tensor> tensors_;
   EncodeWorkspace workspace_;
   std::vector<float> sample_;
-  std::vector<std::byte> payload_;
+  std::vector<std::byte> payload_, finer_payload_;
   std::vector<float> decoded_;
 
   uint64_t round_ = 0;  // the newest begun; 0: none

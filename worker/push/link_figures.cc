@@ -2,62 +2,68 @@
 #include "worker/push/link_figures.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace slimps {
+namespace {
 
-void LinkFigures::Sent(SteadyTime now) {
-  if (under_way_++ == 0) busy_since_ = now;
+// No link is faster. A time per byte of 0 would mean that nothing is known.
+constexpr double kFastestNsPerByte = 1e-3;
+
+double Median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::ranges::nth_element(values, middle);
+  return *middle;
 }
 
-void LinkFigures::Answered(SteadyTime now, size_t bytes, absl::Duration round_trip) {
-  current_.ns += absl::ToDoubleNanoseconds(now - busy_since_);
-  current_.bytes += static_cast<double>(bytes);
-  busy_since_ = now;
-  if (--under_way_ == 0) EndStretch();
-  if (bytes <= kSmallBytes) shortest_ = std::min(shortest_.value_or(round_trip), round_trip);
+}  // namespace
+
+double LinkFigures::BytesSince(SteadyTime when) const {
+  const auto first = std::ranges::upper_bound(answers_, when, {}, &Answer::at);
+  return first == answers_.end() ? 0 : answered_bytes_ - first->bytes_before;
 }
 
-void LinkFigures::EndStretch() {
-  const Stretch ended = std::exchange(current_, {});
-  if (ended.bytes > kSmallBytes) {
-    if (stretches_.size() < kMaxStretches) stretches_.push_back(ended);
-  } else if (small_ns_.size() < kMaxStretches) {
-    small_ns_.push_back(ended.ns);
+void LinkFigures::Answered(uint64_t round, SteadyTime now, size_t bytes,
+                           absl::Duration round_trip) {
+  answers_.push_back({.at = now, .bytes_before = answered_bytes_});
+  if (answers_.size() > kKeptAnswers) answers_.pop_front();
+  answered_bytes_ += static_cast<double>(bytes);
+  if (round_trip <= absl::ZeroDuration()) return;
+  const double passed = BytesSince(now - round_trip);
+  const double ns = absl::ToDoubleNanoseconds(round_trip);
+  if (passed <= kSmallBytes && small_ns_.size() < kKeptSmall) small_ns_.push_back(ns);
+  Sums& sums = rounds_[round];
+  sums.bytes += passed;
+  sums.bytes2 += passed * passed;
+  sums.bytes_ns += passed * ns;
+}
+
+double LinkFigures::NsPerByte() const {
+  std::vector<double> slopes, bounds;
+  Sums all;
+  for (const auto& [round, sums] : rounds_) {
+    if (sums.bytes == 0) continue;
+    slopes.push_back((sums.bytes_ns - startup_ns_ * sums.bytes) / sums.bytes2);
+    bounds.push_back((sums.bytes_ns - shortest_ns_ * sums.bytes) / sums.bytes2);
+    all.bytes += sums.bytes;
+    all.bytes_ns += sums.bytes_ns;
   }
-}
-
-double LinkFigures::NsPerByte() {
-  std::ranges::sort(stretches_, {}, [](const Stretch& one) { return one.ns / one.bytes; });
-  double all_bytes = 0;
-  for (const Stretch& one : stretches_) all_bytes += one.bytes;
-  Stretch quicker;
-  size_t count = 0;
-  while (count < stretches_.size() && 2 * quicker.bytes < all_bytes) {
-    quicker.ns += stretches_[count].ns;
-    quicker.bytes += stretches_[count++].bytes;
+  if (slopes.empty()) return ns_per_byte_;
+  if (all.bytes_ns >= kConclusive * startup_ns_ * all.bytes) {
+    return std::max(Median(std::move(slopes)), kFastestNsPerByte);
   }
-  if (count == 0) return 0;
-  const double measured = quicker.ns / quicker.bytes;
-  if (small_ns_.empty() || ns_per_byte_ == 0) return measured;
-  const auto middle = small_ns_.begin() + static_cast<std::ptrdiff_t>(small_ns_.size() / 2);
-  std::ranges::nth_element(small_ns_, middle);
-  const bool is_conclusive = quicker.ns >= kConclusive * *middle * static_cast<double>(count);
-  return is_conclusive ? measured : std::min(measured, ns_per_byte_);
+  const double bound = std::max(Median(std::move(bounds)), kFastestNsPerByte);
+  return ns_per_byte_ == 0 ? bound : std::min(bound, ns_per_byte_);
 }
 
 LinkReport LinkFigures::Take() {
-  if (current_.bytes > 0) EndStretch();
-  if (const double measured = NsPerByte(); measured > 0) ns_per_byte_ = measured;
-  LinkReport link{.push_ns_per_byte = ns_per_byte_, .pull_ns_per_byte = ns_per_byte_};
-  if (shortest_.has_value()) {
-    link.push_startup_ns = absl::ToDoubleNanoseconds(*shortest_);
-    link.pull_startup_ns = link.push_startup_ns;
+  if (!small_ns_.empty()) {
+    startup_ns_ = Median(small_ns_);
+    shortest_ns_ = std::ranges::min(small_ns_);
   }
-  stretches_.clear();
+  ns_per_byte_ = NsPerByte();
   small_ns_.clear();
-  shortest_.reset();
-  return link;
+  rounds_.clear();
+  return {.startup_ns = startup_ns_, .ns_per_byte = ns_per_byte_};
 }
 
 }  // namespace slimps

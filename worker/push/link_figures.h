@@ -2,19 +2,22 @@
 // LinkFigures: the link as this worker's pushes see it while all workers use it, for policies that
 // predict times (compress/policy/controllers/report.h).
 //
-//   figures.Sent(now);                          // a push is handed over
-//   figures.Answered(now, bytes, round_trip);   // its acknowledgement has come
-//   LinkReport link = figures.Take();           // since the last call
+//   figures.Answered(round, now, bytes, round_trip);   // a push's acknowledgement has come
+//   LinkReport link = figures.Take();                  // since the last call
 //
-// A stretch is a time in which at least one push was under way, without a gap.
+// A push was on the link from the first byte handed over until its answer: its round trip. What
+// came before, encoding and waiting for company or for its turn, is no part of it. While it was on
+// the link, the bytes that were answered (its own are among them) had to pass:
 //
-//   start-up        the shortest round trip of a push of at most kSmallBytes
-//   time per byte   of the quicker stretches that carried half of the bytes: their time over their
-//                   bytes. The other half may have waited for a processor
+//   round trip = start-up + time per byte * bytes answered meanwhile
 //
-// A stretch of few bytes is nearly all start-up, and gives only an upper bound: else the link would
-// seem the slower, the stronger pushes are compressed. So, where stretches take less than
-// kConclusive times as long as those of at most kSmallBytes do, the time per byte can only fall.
+//   start-up        the median round trip of pushes with at most kSmallBytes answered meanwhile
+//   time per byte   the median of the rounds' values. A round's is the least-squares slope of its
+//                   pushes, so large pushes decide, and a hiccup spoils one round
+//
+// Round trips of less than kConclusive times the start-up give only an upper bound of the time per
+// byte: the slope with the shortest start-up taken off instead of the median. Else the link would
+// seem the slower, the stronger pushes are compressed. The time per byte can only fall then.
 //
 // Pulls have no such times: an answer waits for the other workers' pushes. The link is taken to be
 // the same both ways.
@@ -24,7 +27,9 @@
 #define SLIMPS_WORKER_PUSH_LINK_FIGURES_H_
 
 #include <cstddef>
-#include <optional>
+#include <cstdint>
+#include <deque>
+#include <map>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -38,32 +43,38 @@ class LinkFigures final {
   static constexpr size_t kSmallBytes = 4096;
   static constexpr double kConclusive = 3;
 
-  void Sent(SteadyTime now);
+  // `round_trip`: 0 if it is not known, since the push was sent more than once.
+  void Answered(uint64_t round, SteadyTime now, size_t bytes, absl::Duration round_trip);
 
-  // REQUIRES: Sent was called for this push.
-  void Answered(SteadyTime now, size_t bytes, absl::Duration round_trip);
-
-  // Returns the figures since the last call; 0 where nothing is known.
+  // Returns the figures since the last call, or the ones before where there is nothing new. 0:
+  // nothing was known ever.
   LinkReport Take();
 
  private:
-  static constexpr size_t kMaxStretches = 4096;  // between calls of Take; later ones are left out
+  // More pushes than are under way at a time.
+  static constexpr size_t kKeptAnswers = 1 << 14;
+  static constexpr size_t kKeptSmall = 1 << 12;  // between calls of Take; later ones are left out
 
-  struct Stretch {
-    double ns = 0, bytes = 0;
+  struct Answer {
+    SteadyTime at;
+    double bytes_before = 0;  // answered before this one
+  };
+  // Sums over pushes, of times in ns and of bytes answered meanwhile.
+  struct Sums {
+    double bytes = 0, bytes2 = 0, bytes_ns = 0;
   };
 
-  void EndStretch();
-  // Returns the time per byte of the stretches since the last call.
-  double NsPerByte();
+  double BytesSince(SteadyTime when) const;
+  // Returns the time per byte of the rounds since the last call.
+  double NsPerByte() const;
 
-  size_t under_way_ = 0;
-  SteadyTime busy_since_;
-  Stretch current_;
-  std::vector<Stretch> stretches_;  // of more than kSmallBytes
-  std::vector<double> small_ns_;    // how long the others took
-  std::optional<absl::Duration> shortest_;
-  double ns_per_byte_ = 0;  // as it was reported last; 0: never
+  std::deque<Answer> answers_;  // the newest, in order
+  double answered_bytes_ = 0;
+  std::map<uint64_t, Sums> rounds_;
+  std::vector<double> small_ns_;
+  double startup_ns_ = 0;   // as it was reported last; 0: never
+  double shortest_ns_ = 0;  // of the same pushes
+  double ns_per_byte_ = 0;  // the same
 };
 
 }  // namespace slimps

@@ -31,6 +31,7 @@
 #include "compress/codec/parallel_encode.h"
 #include "compress/codec/state/state_store.h"
 #include "proto/base/buffer.h"
+#include "proto/base/clock.h"
 #include "worker/device/device.h"
 #include "worker/device/host_pool.h"
 #include "worker/tensor/key_table.h"
@@ -49,7 +50,8 @@ struct GradientPart {
   uint64_t round = 0;
   std::shared_ptr<HostBuffer> grad_buf;                           // of this partition
   float gradient_bound = std::numeric_limits<float>::infinity();  // no |grad_buf[i]| is above it
-  bool scaled = false;  // grad_buf is in the units of pushes: gradient * grad_scale
+  bool scaled = false;        // grad_buf is in the units of pushes: gradient * grad_scale
+  SteadyTime submitted = {};  // of the push
 };
 
 struct MadePayload {

@@ -17,10 +17,10 @@ void PlanInUse::SendReport(uint64_t round) const {
   if (report) options_.on_report(*std::move(report));
 }
 
-absl::Status PlanInUse::SendPolicyReport(uint64_t round, LevelProbe* probe,
+absl::Status PlanInUse::SendPolicyReport(uint64_t round, SteadyTime submitted, LevelProbe* probe,
                                          const std::function<LinkReport()>& take_link) const {
   CompressionPlan* const plan = plan_.load();
-  probe->BeginRound(round, plan);
+  probe->BeginRound(round, submitted, plan);
   if (!plan->PolicyReportIsDue(round)) return absl::OkStatus();
   SLIMPS_ASSIGN_OR_RETURN(Report measured, probe->Take(plan));
   measured.link = take_link();

@@ -44,11 +44,12 @@ class PlanInUse final {
   // Sends the threshold's report that is due before a push of `round`, if one is.
   void SendReport(uint64_t round) const;
 
-  // Does the same for a policy that adapts. `probe` has what the policy wants to know, and
-  // `take_link` returns what is known of the link.
+  // Does the same for a policy that adapts, before a push that was submitted then. `probe` has what
+  // the policy wants to know, and `take_link` returns what is known of the link.
   // REQUIRES: the plan adapts, and the caller may use `probe`.
   // Errors: those of LevelProbe::Take.
-  [[nodiscard]] absl::Status SendPolicyReport(uint64_t round, LevelProbe* probe,
+  [[nodiscard]] absl::Status SendPolicyReport(uint64_t round, SteadyTime submitted,
+                                              LevelProbe* probe,
                                               const std::function<LinkReport()>& take_link) const;
 
   // Returns the codec of a push. Waits for the decision if `round` needs one.

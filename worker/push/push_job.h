@@ -12,6 +12,7 @@
 
 #include "compress/codec/codec.h"
 #include "proto/base/buffer.h"
+#include "proto/base/clock.h"
 #include "proto/slimps.pb.h"
 #include "worker/push/staging.h"
 #include "worker/tensor/key_table.h"
@@ -36,6 +37,8 @@ struct PushJob {
   std::shared_ptr<const std::vector<ReadyPayload>> ready = nullptr;  // one for each partition
   // The hyperparameters of the round's step; nullopt: the optimizer's own.
   std::optional<wire::Hyper> hyper = std::nullopt;
+
+  SteadyTime submitted = {};  // the first pipeline sets it
 
   bool carries() const { return !grad_bufs.empty(); }
 

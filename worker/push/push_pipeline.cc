@@ -62,6 +62,7 @@ bool PushPipeline::HasRoom(size_t bytes) const {
 absl::Status PushPipeline::Submit(PushJob job) {
   const TensorPlan& tensor = *job.tensor;
   const size_t bytes = BytesOf(job);
+  if (job.submitted == SteadyTime()) job.submitted = options_.clock->Now();
   const bool whole_tensor = job.carries() && plan_->MeasuresPush(tensor, job.round);
   // Each work has its own buffers, so that a partition's memory is free as soon as that partition
   // is done.
@@ -128,7 +129,47 @@ void PushPipeline::EndEncoding() {
   MutexLock lock(&mutex_);
   encoding_ = false;
   if (!queue_.empty()) work_.NotifyOne();
-  if (unacknowledged_.size() == 0) changed_.NotifyAll();  // for AwaitIdle
+  if (unacknowledged_.size() == 0 || looking_ > 0) changed_.NotifyAll();  // for AwaitIdle, Look
+}
+
+absl::Status PushPipeline::SendPolicyReport(const PushJob& job) {
+  return plan_.SendPolicyReport(job.round, job.submitted, &probe_, [this] {
+    MutexLock lock(&mutex_);
+    return link_.Take();
+  });
+}
+
+absl::Status PushPipeline::ShowGradient(const PushJob& job, size_t partition,
+                                        const std::shared_ptr<HostBuffer>& grad_buf) {
+  CodecState* const state =
+      items_.states().Find(job.tensor->key.id(), static_cast<uint32_t>(partition));
+  const GradientPart part{.tensor = job.tensor,
+                          .partition = partition,
+                          .round = job.round,
+                          .grad_buf = grad_buf,
+                          .submitted = job.submitted};
+  const std::span<const float> residual =
+      state == nullptr ? std::span<const float>() : state->residual();
+  return probe_.See(part, residual, plan_.get());
+}
+
+absl::Status PushPipeline::Look(const PushJob& job) {
+  if (!plan_->adapts()) return absl::OkStatus();
+  {
+    MutexLock lock(&mutex_);
+    ++looking_;
+    // The wait ends: whoever encodes waits at most for a decision, and no longer than its timeout.
+    while (failed_.ok() && encoding_) changed_.Wait(&mutex_);
+    --looking_;
+    SLIMPS_RETURN_IF_ERROR(failed_);
+    encoding_ = true;
+  }
+  absl::Status seen = SendPolicyReport(job);
+  for (size_t i = 0; i < job.grad_bufs.size() && seen.ok(); ++i) {
+    seen = ShowGradient(job, i, job.grad_bufs[i]);
+  }
+  EndEncoding();
+  return seen;
 }
 
 absl::StatusOr<std::optional<OutgoingItem>> PushPipeline::PrepareNow(const PushJob& job) {
@@ -147,8 +188,10 @@ absl::StatusOr<std::optional<OutgoingItem>> PushPipeline::PrepareNow(const PushJ
     bytes_waiting_ += BytesOf(job);
     encoding_ = true;
   }
-  absl::StatusOr<OutgoingItem> item =
-      PreparePartition(job, /*partition=*/0, turn, job.carries() ? job.grad_bufs[0] : nullptr);
+  PushJob submitted = job;
+  submitted.submitted = options_.clock->Now();
+  absl::StatusOr<OutgoingItem> item = PreparePartition(submitted, /*partition=*/0, turn,
+                                                       job.carries() ? job.grad_bufs[0] : nullptr);
   EndEncoding();
   if (!item.ok()) return item.status();
   return *std::move(item);
@@ -169,22 +212,11 @@ absl::StatusOr<OutgoingItem> PushPipeline::PreparePartition(const PushJob& job, 
                                                             uint64_t turn,
                                                             std::shared_ptr<HostBuffer> grad_buf) {
   plan_.SendReport(job.round);
-  if (plan_->adapts()) {
-    SLIMPS_RETURN_IF_ERROR(plan_.SendPolicyReport(job.round, &probe_, [this] {
-      MutexLock lock(&mutex_);
-      return link_.Take();
-    }));
-  }
+  if (plan_->adapts()) SLIMPS_RETURN_IF_ERROR(SendPolicyReport(job));
   SLIMPS_ASSIGN_OR_RETURN(const Codec* codec, plan_.AwaitCodec(*job.tensor, job.round));
   const TensorPlan* const tensor = job.tensor;
   if (grad_buf != nullptr && plan_->adapts()) {
-    CodecState* const state =
-        items_.states().Find(tensor->key.id(), static_cast<uint32_t>(partition));
-    const GradientPart part{
-        .tensor = tensor, .partition = partition, .round = job.round, .grad_buf = grad_buf};
-    const std::span<const float> residual =
-        state == nullptr ? std::span<const float>() : state->residual();
-    SLIMPS_RETURN_IF_ERROR(probe_.See(part, residual, plan_.get()));
+    SLIMPS_RETURN_IF_ERROR(ShowGradient(job, partition, grad_buf));
   }
   const size_t held = grad_buf != nullptr ? tensor->partitions[partition].elements * sizeof(float)
                                           : job.ReadyBytes(partition);
@@ -192,17 +224,16 @@ absl::StatusOr<OutgoingItem> PushPipeline::PreparePartition(const PushJob& job, 
                                                              *codec, plan_->compressor()));
   const size_t bytes = prepared.item.payload.size();
   // The bytes count until the answer, so that the bound covers payloads in flight too.
-  prepared.item.done = [this, tensor, turn, bytes, held](Answer answer) {
+  prepared.item.done = [this, tensor, round = job.round, turn, bytes, held](Answer answer) {
     {
       MutexLock lock(&mutex_);
       bytes_waiting_ -= held;
     }
-    OnAnswered(*tensor, turn, bytes, answer);
+    OnAnswered(*tensor, round, turn, bytes, answer);
   };
   MutexLock lock(&mutex_);
   CountPrepared(*job.tensor, prepared);
   ++under_way_;
-  if (plan_->adapts()) link_.Sent(options_.clock->Now());
   return std::move(prepared.item);
 }
 
@@ -267,13 +298,15 @@ void PushPipeline::Send(std::vector<Batch> batches) {
   }
 }
 
-void PushPipeline::OnAnswered(const TensorPlan& tensor, uint64_t turn, size_t bytes,
+void PushPipeline::OnAnswered(const TensorPlan& tensor, uint64_t round, uint64_t turn, size_t bytes,
                               const Answer& answer) {
   UnacknowledgedPushes::Waiters waiters;
   {
     MutexLock lock(&mutex_);
     --under_way_;
-    if (plan_->adapts()) link_.Answered(options_.clock->Now(), bytes, answer.round_trip);
+    if (plan_->report_plan().every_rounds > 0) {  // else nobody calls Take
+      link_.Answered(round, options_.clock->Now(), bytes, answer.round_trip);
+    }
     waiters = unacknowledged_.Take(tensor.key.id(), turn, 1);
     totals_.payload_bytes += bytes;
     totals_.send += answer.round_trip;

@@ -133,6 +133,11 @@ class PushPipeline final {
     return plan_.AwaitCodec(tensor, round);
   }
 
+  // Shows the gradients to the policy that adapts, if there is one, and sends its report if one is
+  // due: for a caller that makes the payloads itself, before it does. Waits while another push is
+  // being encoded. Errors: those of the plan's codecs, or the pipeline's first error.
+  [[nodiscard]] absl::Status Look(const PushJob& job);
+
   // Returns what codecs keep of each partition. A tensor whose payloads come ready belongs to the
   // caller that makes them, until UseStates.
   StateStore* states() { return &items_.states(); }
@@ -166,6 +171,10 @@ class PushPipeline final {
   // Waits until everything is acknowledged and no thread encodes.
   absl::Status AwaitIdle(absl::Duration timeout) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status PushPartition(Work work);
+  // REQUIRES: the plan adapts, and this thread has set encoding_.
+  absl::Status SendPolicyReport(const PushJob& job);
+  absl::Status ShowGradient(const PushJob& job, size_t partition,
+                            const std::shared_ptr<HostBuffer>& grad_buf);
   // Makes the item of one partition. The bytes that it holds count as waiting until the answer.
   absl::StatusOr<OutgoingItem> PreparePartition(const PushJob& job, size_t partition, uint64_t turn,
                                                 std::shared_ptr<HostBuffer> grad_buf);
@@ -176,13 +185,14 @@ class PushPipeline final {
   void CountPrepared(const TensorPlan& tensor, const PreparedPush& prepared)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Send(std::vector<Batch> batches);
-  void OnAnswered(const TensorPlan& tensor, uint64_t turn, size_t bytes, const Answer& answer);
+  void OnAnswered(const TensorPlan& tensor, uint64_t round, uint64_t turn, size_t bytes,
+                  const Answer& answer);
 
   Courier* const courier_;
   const PushPipelineOptions options_;
   PlanInUse plan_;
 
-  // Owned by the thread that has set encoding_: the push thread, or a thread in PrepareNow or
+  // Owned by the thread that has set encoding_: the push thread, or a thread in PrepareNow, Look or
   // UseStates.
   PushItemMaker items_;
   LevelProbe probe_;
@@ -191,6 +201,7 @@ class PushPipeline final {
 
   mutable Mutex mutex_;
   bool encoding_ ABSL_GUARDED_BY(mutex_) = false;
+  int looking_ ABSL_GUARDED_BY(mutex_) = 0;  // callers of Look that wait
   // Work that must leave first comes first (SendPriority), then work that was submitted first.
   std::map<std::pair<int64_t, uint64_t>, Work> queue_ ABSL_GUARDED_BY(mutex_);
   uint64_t next_sequence_ ABSL_GUARDED_BY(mutex_) = 0;

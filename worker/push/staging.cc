@@ -104,8 +104,8 @@ class GradientStaging::Buffer final : public HostBuffer {
   std::unique_ptr<HostBuffer> buffer_;
 };
 
-GradientStaging::GradientStaging(Device* device, size_t max_bytes)
-    : device_(device), fixed_max_bytes_(max_bytes), room_(std::make_shared<Room>()) {
+GradientStaging::GradientStaging(Devices* devices, size_t max_bytes)
+    : devices_(devices), fixed_max_bytes_(max_bytes), room_(std::make_shared<Room>()) {
   AddKeys(0);
 }
 
@@ -113,12 +113,12 @@ void GradientStaging::AddKeys(size_t bytes) {
   MutexLock lock(&keys_mutex_);
   key_bytes_ += bytes;
   const size_t most = fixed_max_bytes_ > 0 ? fixed_max_bytes_ : std::max(key_bytes_, kLeastBytes);
-  // The device's pool has the same bound: it frees idle memory rather than hold more.
-  device_->LimitHost(most);
+  // The devices' pools have the same bound: they free idle memory rather than hold more.
+  devices_->LimitHost(most);
   room_->SetMost(most);
 }
 
-absl::StatusOr<GradientBuffers> GradientStaging::Acquire(const TensorPlan& tensor,
+absl::StatusOr<GradientBuffers> GradientStaging::Acquire(const TensorPlan& tensor, Device* device,
                                                          absl::Duration timeout) {
   SLIMPS_RETURN_IF_ERROR(room_->Take(tensor, timeout));
   // They own the room from here on, and give it back if an allocation below fails.
@@ -128,7 +128,7 @@ absl::StatusOr<GradientBuffers> GradientStaging::Acquire(const TensorPlan& tenso
   }
   for (size_t i = 0; i < held.size(); ++i) {
     SLIMPS_ASSIGN_OR_RETURN(std::unique_ptr<HostBuffer> buffer,
-                            device_->AllocateHost(tensor.partitions[i].elements));
+                            device->AllocateHost(tensor.partitions[i].elements));
     held[i]->Hold(std::move(buffer));
   }
   return GradientBuffers(held.begin(), held.end());

@@ -4,7 +4,7 @@
 // before it takes any. Pushes get room in the order in which they ask.
 //
 //   staging.AddKeys(bytes_of_the_new_keys);   // by default one round of all keys fits
-//   SLIMPS_ASSIGN_OR_RETURN(auto grad_bufs, staging.Acquire(*tensor, timeout));
+//   SLIMPS_ASSIGN_OR_RETURN(auto grad_bufs, staging.Acquire(*tensor, device, timeout));
 //   ... copy the gradient there; a buffer's room is free once its last holder has dropped it ...
 //
 //         Acquire: whole tensor              partition 0 encoded       partition 1 acknowledged
@@ -27,6 +27,7 @@
 #include "absl/time/time.h"
 #include "proto/base/mutex.h"
 #include "worker/device/device.h"
+#include "worker/device/devices.h"
 #include "worker/tensor/key_table.h"
 
 namespace slimps {
@@ -39,19 +40,19 @@ class GradientStaging final {
   // of their rounds fit, so the next round need not wait for the last one to leave.
   static constexpr size_t kLeastBytes = size_t{64} << 20;
 
-  // `device` outlives this object. `max_bytes` is the bound. 0: the bytes of one round of all
+  // `devices` outlives this object. `max_bytes` is the bound. 0: the bytes of one round of all
   // keys, at least kLeastBytes.
-  GradientStaging(Device* device, size_t max_bytes);
+  GradientStaging(Devices* devices, size_t max_bytes);
 
   // Counts new keys towards the automatic bound.
   void AddKeys(size_t bytes);
 
   // Waits until the tensor fits beside what is in use, or until nothing is in use. Returns one
-  // buffer per partition.
+  // buffer of `device` per partition.
   // DeadlineExceeded: there was no room within `timeout`; the message names the key and both sizes.
   // ResourceExhausted: no memory.
   // The error of Fail, once it was called.
-  [[nodiscard]] absl::StatusOr<GradientBuffers> Acquire(const TensorPlan& tensor,
+  [[nodiscard]] absl::StatusOr<GradientBuffers> Acquire(const TensorPlan& tensor, Device* device,
                                                         absl::Duration timeout);
 
   // Ends every wait, now and later, with the first `why`.
@@ -67,7 +68,7 @@ class GradientStaging final {
   class Room;
   class Buffer;
 
-  Device* const device_;
+  Devices* const devices_;
   const size_t fixed_max_bytes_;
   const std::shared_ptr<Room> room_;  // shared with the buffers
   Mutex keys_mutex_;                  // taken before the room's own

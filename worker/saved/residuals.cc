@@ -4,8 +4,11 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/hash.h"
+#include "proto/base/key.h"
 #include "proto/base/partition_grid.h"
 #include "proto/base/status_macros.h"
 #include "worker/saved/checked_content.h"
@@ -25,9 +28,11 @@ PartitionGrid GridOf(const TensorPlan& tensor) {
 struct Cut {
   PartitionGrid from, to;
 };
+// nullopt: another codec's memory, of no use here.
+using Cuts = std::map<KeyId, std::optional<Cut>>;
 
 absl::Status ReadKey(ContentReader& reader, const std::vector<const TensorPlan*>& tensors,
-                     std::map<KeyId, Cut>* cuts) {
+                     Cuts* cuts) {
   SLIMPS_ASSIGN_OR_RETURN(const std::string_view text, reader.TakeText("a key's name"));
   const std::string name(text);
   uint64_t elements = 0, partition_elements = 0;
@@ -35,11 +40,16 @@ absl::Status ReadKey(ContentReader& reader, const std::vector<const TensorPlan*>
   SLIMPS_RETURN_IF_ERROR(reader.Read(&partition_elements, "a key's partitions"));
   const auto tensor = std::ranges::find_if(
       tensors, [&](const TensorPlan* one) { return one->key.typed_name() == name; });
+  const bool fits = tensor != tensors.end() && elements == (*tensor)->elements;
+  if (!fits && Key::IsAuxiliary(name)) {
+    cuts->emplace(HashText(name), std::nullopt);
+    return absl::OkStatus();
+  }
   if (tensor == tensors.end()) {
     return reader.Wrong(absl::StrCat("key ", name, ": expected a key of this store, got one that ",
                                      "was never initialised"));
   }
-  if (elements != (*tensor)->elements) {
+  if (!fits) {
     return reader.Wrong(absl::StrCat("key ", name, ": expected ", (*tensor)->elements,
                                      " elements, got ", elements));
   }
@@ -86,7 +96,7 @@ absl::Status ParseResiduals(std::string_view content, const std::vector<const Te
                                      ", got times ", scale));
   }
   SLIMPS_RETURN_IF_ERROR(reader.Read(&keys, "keys"));
-  std::map<KeyId, Cut> cuts;
+  Cuts cuts;
   for (uint32_t i = 0; i < keys; ++i) SLIMPS_RETURN_IF_ERROR(ReadKey(reader, tensors, &cuts));
   std::string_view progress;
   if (version == kVersionWithPolicy) {
@@ -99,7 +109,11 @@ absl::Status ParseResiduals(std::string_view content, const std::vector<const Te
     if (cut == cuts.end()) {
       return reader.Wrong(absl::StrCat("states of key ", absl::Hex(key), ", which is not listed"));
     }
-    SLIMPS_RETURN_IF_ERROR(states->Repartition(key, cut->second.from, cut->second.to));
+    if (!cut->second.has_value()) {
+      states->Forget(key);
+      continue;
+    }
+    SLIMPS_RETURN_IF_ERROR(states->Repartition(key, cut->second->from, cut->second->to));
   }
   return absl::OkStatus();
 }

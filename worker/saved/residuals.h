@@ -34,8 +34,10 @@ std::string BuildResiduals(const std::vector<const TensorPlan*>& tensors, float 
                            const StateStore& states, std::string_view policy = {});
 
 // Reads the states into `states`, cut into partitions as `tensors` are now. States that the content
-// does not name begin at zero. Sets `policy` (null: it is skipped) to what BuildResiduals was
-// given. After an error both are of no use.
+// does not name begin at zero. What a codec keeps under auxiliary keys (PhasedCodec::wants_memory)
+// goes with that codec alone: where `tensors` has no such key, or one of another size, it is left
+// out, and the residuals beside it are taken. Sets `policy` (null: it is skipped) to what
+// BuildResiduals was given. After an error both are of no use.
 // DataLoss: the content is cut short or damaged.
 // InvalidArgument: the content is something else, or has another version or grad_scale, or names a
 // key or size that is not in `tensors`.

@@ -2,7 +2,9 @@
 #include "worker/store/codec_choice.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "compress/policy/threshold_table_file.h"
@@ -11,6 +13,7 @@
 #include "proto/base/trace/trace.h"
 #include "proto/learning_rate.h"
 #include "worker/combination.h"
+#include "worker/plan/decision_proto.h"
 #include "worker/pull/pulled_form.h"
 
 namespace slimps {
@@ -21,6 +24,12 @@ absl::StatusOr<std::unique_ptr<const Codec>> MakePullCodec(const std::string& te
   if (codec.ok()) return *std::move(codec);
   return absl::InvalidArgumentError(
       absl::StrCat("pull compression ", text, ": ", codec.status().message()));
+}
+
+// Returns what pushes go by, for errors.
+std::string NameOf(const std::string& policy, const Codec& codec) {
+  return policy == PolicySide::kThreshold ? absl::StrCat("codec ", codec.spec().name)
+                                          : absl::StrCat("policy ", policy);
 }
 
 bool IsChange(const std::string& codec) { return PulledFormOf(codec) == PulledForm::kChange; }
@@ -52,6 +61,13 @@ absl::Status CheckWithPolicy(const CompressionPlanOptions& plan) {
     return refuse("pull_threshold", "auto", "a number of bytes (0 compresses every pull)");
   }
   return absl::OkStatus();
+}
+
+bool SomeTakes(const std::vector<std::string>& specs, std::span<const int64_t> shape) {
+  return std::ranges::any_of(specs, [&](const std::string& spec) {
+    const auto codec = MakeCodec(spec);
+    return spec != PlanSide::kRaw && codec.ok() && (*codec)->Takes(shape);
+  });
 }
 
 }  // namespace
@@ -121,17 +137,25 @@ absl::Status CodecChoice::UseChosen(const Chosen& chosen, PushPipeline* pushes) 
   SLIMPS_ASSIGN_OR_RETURN(std::unique_ptr<CompressionPlan> made, CompressionPlan::Create(options));
   const Codec& codec = made->compressor();
   SLIMPS_RETURN_IF_ERROR(CheckTogether(codec, chosen.policy, optimizer()));
+  if (options.pulls_follow_policy && made->takes_phases()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "pull_compression=", kPolicy, " with policy ", chosen.policy,
+        ": expected codecs without phases; the workers exchange factors of their gradients, and no "
+        "worker has a part in the change of the weights; give pull_compression=none"));
+  }
   if (!keys_->empty()) SLIMPS_RETURN_IF_ERROR(made->BeginPolicy(keys_->InNameOrder()));
   MutexLock lock(&mutex_);
   // A Fail before this point shows here. A later one finds the new plan and fails it.
   SLIMPS_RETURN_IF_ERROR(failed_);
   const Codec* const before = plans_.empty() ? nullptr : &plans_.back()->compressor();
-  const bool had_phases = before != nullptr && before->phases() != nullptr;
-  if (!keys_->empty() && (codec.phases() != nullptr || had_phases)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("codec ", (had_phases ? *before : codec).spec().name,
-                     ": the keys of its phases go with the tensors' own, at Init; "
-                     "set gradient compression before Init"));
+  const bool had_phases = before != nullptr && plans_.back()->takes_phases();
+  if (!keys_->empty() && (made->takes_phases() || had_phases)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        had_phases ? NameOf(chosen_.policy, *before) : NameOf(chosen.policy, codec),
+        ": the keys of its phases go with the tensors' own, at Init; "
+        "set ",
+        chosen.policy == PolicySide::kThreshold ? "gradient compression" : "the policy",
+        " before Init"));
   }
   if (before != nullptr && !keys_->empty() && codec.combine() != before->combine()) {
     return absl::FailedPreconditionError(absl::StrCat(
@@ -143,6 +167,25 @@ absl::Status CodecChoice::UseChosen(const Chosen& chosen, PushPipeline* pushes) 
   chosen_ = chosen;
   if (pushes != nullptr) pushes->UsePlan(plans_.back().get());
   return absl::OkStatus();
+}
+
+std::string CodecChoice::PhasesName() const {
+  return NameOf(chosen().policy, plan()->compressor());
+}
+
+absl::StatusOr<std::vector<std::vector<const Codec*>>> CodecChoice::PossibleCodecs(
+    const std::vector<InitTensor>& tensors) const {
+  CompressionPlan* const plan = this->plan();
+  std::vector<std::vector<const Codec*>> codecs(tensors.size());
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (!plan->adapts()) {
+      codecs[i] = {&plan->compressor()};
+    } else if (keys_->MaxPushedRounds() == 0) {  // later ones are sent raw
+      SLIMPS_ASSIGN_OR_RETURN(codecs[i],
+                              plan->ChoicesOf(TensorInfoOf(tensors[i].key, tensors[i].shape)));
+    }
+  }
+  return codecs;
 }
 
 absl::Status CodecChoice::BeginPolicy(const std::vector<InitTensor>& tensors) {
@@ -171,6 +214,37 @@ absl::Status CodecChoice::ResumePolicy(const wire::SavedPolicy& saved, LevelProb
   return probe->Load(saved, keys_->InNameOrder(), plan());
 }
 
+absl::Status CodecChoice::CheckTakesSome() const {
+  CompressionPlan* const plan = this->plan();
+  CodecDecision decision;
+  if (plan->adapts()) decision = PushDecisionOf(plan->decision().value_or(wire::CodecMap()));
+  if (decision.version > 0) return absl::OkStatus();  // resumed: raw may be what was best
+  const TensorPlan* largest = nullptr;
+  for (const TensorPlan* tensor : keys_->InNameOrder()) {
+    if (plan->adapts()) {
+      const auto entry = decision.entries.find(tensor->key.id());
+      if (entry == decision.entries.end()) continue;  // too small for the policy
+      std::vector<std::string> specs = entry->second;
+      SLIMPS_ASSIGN_OR_RETURN(const auto levels, plan->LevelsOf(*tensor));
+      for (const PolicySide::Level& level : levels) specs.push_back(level.name);
+      if (SomeTakes(specs, tensor->shape())) return absl::OkStatus();
+    } else if (plan->compressor().Takes(tensor->shape())) {
+      return absl::OkStatus();
+    }
+    if (tensor->shape().size() < 2) continue;
+    if (largest == nullptr || tensor->elements > largest->elements) largest = tensor;
+  }
+  if (largest == nullptr) return absl::OkStatus();
+  const auto rows = static_cast<size_t>(largest->shape()[0]);
+  return absl::InvalidArgumentError(absl::StrCat(
+      plan->adapts() ? absl::StrCat("policy ", chosen().policy)
+                     : absl::StrCat("codec ", plan->compressor().spec().ToString()),
+      " takes no tensor: even for the largest matrix, key ", largest->key.typed_name(), " with ",
+      rows, " rows of ", largest->elements / rows,
+      ", its factors have more than half of the numbers; expected a smaller rank (or s), another "
+      "codec, or larger tensors, all of them initialised before the first push"));
+}
+
 absl::Status CodecChoice::OnCodecMap(const wire::CodecMap& map) {
   const size_t known = plan()->decisions().size();
   SLIMPS_RETURN_IF_ERROR(plan()->OnCodecMap(map));
@@ -193,7 +267,7 @@ absl::Status CodecChoice::CheckTogether(const Codec& codec, const std::string& p
                            .optimizer = optimizer});
 }
 
-absl::Status CodecChoice::SetOptimizer(const wire::OptimizerSpec& spec) {
+absl::Status CodecChoice::CheckOptimizer(const wire::OptimizerSpec& spec) const {
   SLIMPS_RETURN_IF_ERROR(CheckTogether(plan()->compressor(), chosen().policy, spec));
   const bool momenta = spec.kind() == wire::OptimizerSpec::ONEBIT_ADAM;
   if (!momenta && momentum_.CoversAny()) {
@@ -207,9 +281,12 @@ absl::Status CodecChoice::SetOptimizer(const wire::OptimizerSpec& spec) {
         "remeasure_every=0; the pushes of its warm-up are not compressed, so nothing can be "
         "measured in them");
   }
+  return absl::OkStatus();
+}
+
+void CodecChoice::UseOptimizer(const wire::OptimizerSpec& spec) {
   MutexLock lock(&mutex_);
   optimizer_ = spec;
-  return absl::OkStatus();
 }
 
 std::optional<wire::OptimizerSpec> CodecChoice::optimizer() const {

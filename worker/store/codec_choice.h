@@ -4,7 +4,7 @@
 //
 //   CodecChoice codecs(mode, options, &keys, &node);
 //   SLIMPS_RETURN_IF_ERROR(codecs.Start());   // before the worker joins: bad options fail here
-//   SLIMPS_RETURN_IF_ERROR(codecs.SetOptimizer(spec));
+//   SLIMPS_RETURN_IF_ERROR(codecs.CheckOptimizer(spec));
 //   SLIMPS_RETURN_IF_ERROR(codecs.Use("1bit", threshold, &pushes));   // from now on
 //
 // Owned by the store; it must outlive all stages. Thread-safe.
@@ -60,19 +60,34 @@ class CodecChoice final {
   // InvalidArgument: the policy makes no sense for the store's tensors and these together.
   [[nodiscard]] absl::Status BeginPolicy(const std::vector<InitTensor>& tensors);
 
+  // Returns, for each tensor that is about to be initialised, the codecs that its pushes may use.
+  // They live as long as this object. Errors: those of CompressionPlan::ChoicesOf.
+  [[nodiscard]] absl::StatusOr<std::vector<std::vector<const Codec*>>> PossibleCodecs(
+      const std::vector<InitTensor>& tensors) const;
+
+  // Returns what makes pushes take phases, for errors: "codec powersgd", or the policy.
+  std::string PhasesName() const;
+
   // Goes on where the job was saved, if it had the same policy; else that policy begins anew.
   // InvalidArgument: the policy cannot follow the saved decisions. Nothing has changed.
   // REQUIRES: no push was made, and the caller may use `probe`.
   [[nodiscard]] absl::Status ResumePolicy(const wire::SavedPolicy& saved, LevelProbe* probe);
 
+  // Checks that some tensor of the store can be compressed. Where each one would travel as without
+  // the codec or the policy, its options are a mistake.
+  // InvalidArgument: none can, though there are matrices (names the largest).
+  [[nodiscard]] absl::Status CheckTakesSome() const;
+
   // Takes a decision of the scheduler, and logs a policy's on rank 0.
   // Errors: those of CompressionPlan::OnCodecMap.
   [[nodiscard]] absl::Status OnCodecMap(const wire::CodecMap& map);
 
-  // Remembers the optimizer that this worker was told.
-  // InvalidArgument: it does not go with the codecs, the thresholds or the store's mode.
+  // InvalidArgument: the optimizer does not go with the codecs, the thresholds or the store's mode.
   // FailedPrecondition: pushes are momenta for the optimizer before it.
-  [[nodiscard]] absl::Status SetOptimizer(const wire::OptimizerSpec& spec);
+  [[nodiscard]] absl::Status CheckOptimizer(const wire::OptimizerSpec& spec) const;
+
+  // Remembers the optimizer that the servers have. REQUIRES: CheckOptimizer was OK.
+  void UseOptimizer(const wire::OptimizerSpec& spec);
   std::optional<wire::OptimizerSpec> optimizer() const;
 
   // True if the optimizer is ONEBIT_ADAM: gradients are not compressed, momenta are.

@@ -70,23 +70,24 @@ absl::Status DistStore::Init(const std::vector<InitTensor>& tensors) {
   SLIMPS_RETURN_IF_ERROR(keys_.CheckNew(tensors));
   SLIMPS_RETURN_IF_ERROR(codecs_.BeginPolicy(tensors));
   const Codec& codec = codecs_.plan()->compressor();
+  SLIMPS_ASSIGN_OR_RETURN(const auto possible, codecs_.PossibleCodecs(tensors));
   const DeclareOptions declare = {.partition_bytes = options_.partition_bytes,
                                   .num_servers = options_.num_servers,
                                   .timeout = options_.timeout,
                                   .compression = codecs_.Description()};
-  const AuxiliaryTensors auxiliary(codec, tensors, declare);
+  const AuxiliaryTensors auxiliary(possible, tensors, declare);
   SLIMPS_ASSIGN_OR_RETURN(
       DeclaredTensors declared,
       DeclareTensors(auxiliary.all(), declare, node_.membership(), node_.rpc()));
-  if (codec.phases() != nullptr && !declared.differing_compression.empty()) {
+  if (codecs_.plan()->takes_phases() && !declared.differing_compression.empty()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("codec ", codec.spec().name,
+        absl::StrCat(codecs_.PhasesName(),
                      ": expected the same compression on all workers, each of which takes part "
                      "in every phase; got ",
                      declared.differing_compression));
   }
   codecs_.WarnOfDifference(declared.differing_compression);
-  std::vector<std::vector<TensorPlan>> keys = auxiliary.Take(&declared.plans);
+  std::vector<std::vector<PhaseKey>> keys = auxiliary.Take(&declared.plans);
   std::vector<TensorPlan>& plans = declared.plans;
   if (rank() == 0) {
     const InitialValueOptions values = {
@@ -107,8 +108,13 @@ absl::Status DistStore::Init(const std::vector<InitTensor>& tensors) {
 
 absl::Status DistStore::SetOptimizer(const wire::OptimizerSpec& spec) {
   SLIMPS_RETURN_IF_ERROR(node_.CheckOpen());
-  SLIMPS_RETURN_IF_ERROR(codecs_.SetOptimizer(spec));
-  if (rank() != 0) return absl::OkStatus();
+  SLIMPS_RETURN_IF_ERROR(codecs_.CheckOptimizer(spec));
+  if (rank() == 0) SLIMPS_RETURN_IF_ERROR(SendOptimizer(spec));
+  codecs_.UseOptimizer(spec);
+  return absl::OkStatus();
+}
+
+absl::Status DistStore::SendOptimizer(const wire::OptimizerSpec& spec) {
   wire::Header message = node_.membership()->MakeHeader();
   wire::OptimizerSpec& sent = *message.mutable_set_optimizer()->mutable_spec();
   sent = spec;
@@ -153,6 +159,11 @@ absl::Status DistStore::Push(const Key& key, std::span<const float> gradient, in
   return tensors_->Push(key, gradient, priority);
 }
 
+absl::Status DistStore::PushLent(const Key& key, std::vector<LentGradient> gradients,
+                                 int priority) {
+  return tensors_->PushLent(key, std::move(gradients), priority);
+}
+
 absl::Status DistStore::PushNothing(const Key& key) {
   SLIMPS_RETURN_IF_ERROR(warm_up_->BeforePush(key));
   return tensors_->PushNothing(key);
@@ -172,6 +183,10 @@ void DistStore::PullAsync(const Key& key, std::span<float> out, int priority,
                           std::function<void(absl::Status)> done) {
   tensors_->SubmitPull(
       key, {.priority = priority, .out = out, .kind = PullKind::kPlain, .done = std::move(done)});
+}
+
+void DistStore::PullTo(const Key& key, LentTarget out, int priority) {
+  tensors_->PullTo(key, std::move(out), priority);
 }
 
 void DistStore::PullOnto(const Key& key, std::span<float> weights, int priority,
@@ -238,6 +253,11 @@ absl::Status DistStore::LoadResiduals(std::string_view content) {
   SLIMPS_RETURN_IF_ERROR(OrOutOfMemory(parse, "loading residuals"));
   if (!policy.ParseFromString(progress)) {
     return absl::InvalidArgumentError("residuals: the policy: expected a wire::SavedPolicy");
+  }
+  if (const uint64_t pushed = keys_.MaxPushedRounds(); pushed > 0 && policy.decisions_size() > 0) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "residuals with what policy ", policy.policy(), " has decided: expected to be loaded ",
+        "before the first push, got ", pushed, " rounds pushed"));
   }
   return tensors_->UseStates([&](StateStore& states, LevelProbe& probe) -> absl::Status {
     SLIMPS_RETURN_IF_ERROR(codecs_.ResumePolicy(policy, &probe));

@@ -51,12 +51,14 @@ class DistStore final : public KVStore {
 
   absl::Status Init(const std::vector<InitTensor>& tensors) override;
   absl::Status Push(const Key& key, std::span<const float> gradient, int priority) override;
+  absl::Status PushLent(const Key& key, std::vector<LentGradient> gradients, int priority) override;
   absl::Status PushNothing(const Key& key) override;
   absl::Status Pull(const Key& key, std::span<float> out, int priority) override;
   absl::Status PushPull(const Key& key, std::span<const float> gradient, std::span<float> out,
                         int priority) override;
   void PullAsync(const Key& key, std::span<float> out, int priority,
                  std::function<void(absl::Status)> done) override;
+  void PullTo(const Key& key, LentTarget out, int priority) override;
   void PullOnto(const Key& key, std::span<float> weights, int priority,
                 std::function<void(absl::Status)> done) override;
   absl::Status PushRowSparse(const Key& key, std::span<const int64_t> rows,
@@ -103,6 +105,9 @@ class DistStore final : public KVStore {
             std::unique_ptr<Transport> transport);
 
   absl::Status Start();
+
+  // Tells the servers of it, from rank 0.
+  absl::Status SendOptimizer(const wire::OptimizerSpec& spec);
 
   const wire::StoreMode mode_;
   const KVStoreOptions options_;

@@ -68,6 +68,11 @@ absl::Status GuardedStore::Push(const Key& key, std::span<const float> gradient,
   return Guarded([&] { return store_->Push(key, gradient, priority); });
 }
 
+absl::Status GuardedStore::PushLent(const Key& key, std::vector<LentGradient> gradients,
+                                    int priority) {
+  return Guarded([&] { return store_->PushLent(key, std::move(gradients), priority); });
+}
+
 absl::Status GuardedStore::PushSum(const Key& key,
                                    std::span<const std::span<const float>> gradients,
                                    int priority) {
@@ -91,6 +96,13 @@ void GuardedStore::PullAsync(const Key& key, std::span<float> out, int priority,
                              std::function<void(absl::Status)> done) {
   Answered(std::move(done), [&](std::function<void(absl::Status)> answer) {
     store_->PullAsync(key, out, priority, std::move(answer));
+  });
+}
+
+void GuardedStore::PullTo(const Key& key, LentTarget out, int priority) {
+  Answered(std::exchange(out.done, nullptr), [&](std::function<void(absl::Status)> answer) {
+    out.done = std::move(answer);
+    store_->PullTo(key, std::move(out), priority);
   });
 }
 

@@ -33,6 +33,7 @@ class GuardedStore final : public KVStore {
 
   absl::Status Init(const std::vector<InitTensor>& tensors) override;
   absl::Status Push(const Key& key, std::span<const float> gradient, int priority) override;
+  absl::Status PushLent(const Key& key, std::vector<LentGradient> gradients, int priority) override;
   absl::Status PushSum(const Key& key, std::span<const std::span<const float>> gradients,
                        int priority) override;
   absl::Status PushNothing(const Key& key) override;
@@ -41,6 +42,7 @@ class GuardedStore final : public KVStore {
                         int priority) override;
   void PullAsync(const Key& key, std::span<float> out, int priority,
                  std::function<void(absl::Status)> done) override;
+  void PullTo(const Key& key, LentTarget out, int priority) override;
   void PullOnto(const Key& key, std::span<float> weights, int priority,
                 std::function<void(absl::Status)> done) override;
   absl::Status PushRowSparse(const Key& key, std::span<const int64_t> rows,

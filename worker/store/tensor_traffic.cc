@@ -6,91 +6,19 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "proto/base/awaited.h"
 #include "proto/base/out_of_memory.h"
+#include "proto/base/status_copy.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/trace/trace.h"
 #include "worker/combination.h"
+#include "worker/device/cuda/cuda_device.h"
 #include "worker/store/auxiliary_tensors.h"
+#include "worker/store/traffic_options.h"
 #include "worker/tensor/value_check.h"
 
 namespace slimps {
-namespace {
-
-PullMergerOptions MakePullOptions(const KVStoreOptions& options, WorkerNode* node,
-                                  CodecChoice* codecs) {
-  return {.timeout = options.timeout,
-          .change_codec = [codecs](
-                              const TensorPlan& tensor,
-                              uint64_t version) { return codecs->ChangeCodecFor(tensor, version); },
-          .measures =
-              [codecs](const TensorPlan& tensor, uint64_t version) {
-                return codecs->plan()->MeasuresPull(tensor, version);
-              },
-          .momentum = codecs->momentum(),
-          .on_measured =
-              [codecs](const PullMeasurement& measured) {
-                codecs->plan()->RecordPull(*measured.tensor, measured.version,
-                                           measured.communication, measured.coding);
-              },
-          .clock = options.clock,
-          .on_out_of_memory = node->on_out_of_memory()};
-}
-
-PushPipelineOptions MakePushOptions(const KVStoreOptions& options, WorkerNode* node,
-                                    CodecChoice* codecs, PullMerger* pull) {
-  PushPipelineOptions push;
-  push.clock = options.clock;
-  push.payloads = {.grad_scale = options.grad_scale,
-                   .encode_threads = options.encode_threads,
-                   .worker = node->rank()};
-  push.timeout = options.timeout;
-  push.checksums = options.checksums;
-  push.on_report = [node](wire::ThresholdReport report) { node->Report(std::move(report)); };
-  push.change_codec = [codecs](const TensorPlan& tensor, uint64_t round) {
-    return codecs->ChangeCodecFor(tensor, round);
-  };
-  push.momentum = codecs->momentum();
-  push.sends_whole_gradients = [codecs] { return codecs->compresses_momenta(); };
-  push.await_measured_pulls = [pull, timeout = options.timeout] { pull->AwaitMeasured(timeout); };
-  push.on_error = [node](absl::Status why) { node->Fail(why, WorkerNode::Cause::kOurs); };
-  push.on_out_of_memory = node->on_out_of_memory();
-  return push;
-}
-
-PhasedPushesOptions MakePhasesOptions(const KVStoreOptions& options, WorkerNode* node) {
-  return {.exchange = {.timeout = options.timeout, .checksums = options.checksums},
-          .grad_scale = options.grad_scale,
-          .worker = node->rank(),
-          .on_error = [node](absl::Status why) { node->Fail(why, WorkerNode::Cause::kOurs); },
-          .clock = options.clock,
-          .on_out_of_memory = node->on_out_of_memory()};
-}
-
-// Hands a callback's status to the caller that waits for it.
-class Awaited final {
- public:
-  std::function<void(absl::Status)> Callback() {
-    return [this](absl::Status status) {
-      MutexLock lock(&mutex_);
-      result_ = std::move(status);
-      answered_.NotifyAll();
-    };
-  }
-  absl::Status Await() {
-    MutexLock lock(&mutex_);
-    // The wait ends: every item of a pull is answered within the courier's deadline.
-    while (!result_.has_value()) answered_.Wait(&mutex_);
-    return *result_;
-  }
-
- private:
-  Mutex mutex_;
-  CondVar answered_;
-  std::optional<absl::Status> result_ ABSL_GUARDED_BY(mutex_);
-};
-
-}  // namespace
-
 TensorTraffic::TensorTraffic(wire::StoreMode mode, const KVStoreOptions& options, KeyTable* keys,
                              WorkerNode* node, CodecChoice* codecs)
     : mode_(mode),
@@ -98,11 +26,17 @@ TensorTraffic::TensorTraffic(wire::StoreMode mode, const KVStoreOptions& options
       keys_(keys),
       node_(node),
       codecs_(codecs),
-      device_(MakeHostDevice()),
-      staging_(device_.get(), options.staging_bytes),
+      devices_(MakeHostDevice(), GpusOf(options.cuda_driver)),
+      staging_(&devices_, options.staging_bytes),
       pull_(node->courier(), MakePullOptions(options, node, codecs)),
       push_(node->courier(), codecs->plan(), MakePushOptions(options, node, codecs, &pull_)),
       phases_(node->courier(), &push_, MakePhasesOptions(options, node)) {}
+
+TensorTraffic::~TensorTraffic() {
+  // The threads of copies use the stages below.
+  Fail(absl::CancelledError("the store was closed"));
+  (void)arriving_.AwaitAll(absl::InfiniteDuration());
+}
 
 void TensorTraffic::Fail(const absl::Status& why) {
   staging_.Fail(why);
@@ -112,7 +46,8 @@ void TensorTraffic::Fail(const absl::Status& why) {
 
 absl::Status TensorTraffic::Drain() {
   const SteadyTime start = options_.clock->Now();
-  absl::Status drained = phases_.Drain(options_.timeout);
+  absl::Status drained = arriving_.AwaitAll(options_.timeout);
+  if (drained.ok()) drained = phases_.Drain(options_.timeout);
   if (drained.ok()) drained = push_.Drain(options_.timeout);
   AddWait(start);
   return drained;
@@ -120,6 +55,7 @@ absl::Status TensorTraffic::Drain() {
 
 absl::Status TensorTraffic::UseStates(
     const std::function<absl::Status(StateStore&, LevelProbe&)>& use) {
+  SLIMPS_RETURN_IF_ERROR(arriving_.AwaitAll(options_.timeout));
   return phases_.WhileIdle(options_.timeout, [&] { return push_.UseStates(use); });
 }
 
@@ -170,47 +106,105 @@ absl::Status TensorTraffic::Push(const Key& key, std::span<const float> gradient
   return Submit(std::move(job));
 }
 
-absl::StatusOr<PushJob> TensorTraffic::MakePushJob(const Key& key, std::span<const float> gradient,
-                                                   int priority) {
+absl::StatusOr<const TensorPlan*> TensorTraffic::FindForPush(const Key& key, size_t elements) {
   SLIMPS_RETURN_IF_ERROR(node_->CheckOpen());
   SLIMPS_ASSIGN_OR_RETURN(const TensorPlan* tensor, keys_->Find(key));
-  SLIMPS_RETURN_IF_ERROR(CheckLength(*tensor, gradient.size(), "push"));
-  SLIMPS_RETURN_IF_ERROR(CheckCodec());
-  SLIMPS_ASSIGN_OR_RETURN(GradientBuffers grad_bufs, staging_.Acquire(*tensor, options_.timeout));
+  SLIMPS_RETURN_IF_ERROR(CheckLength(*tensor, elements, "push"));
+  if (checked_codec_.load()) return tensor;
+  SLIMPS_RETURN_IF_ERROR(codecs_->CheckTakesSome());
+  checked_codec_.store(true);
+  return tensor;
+}
+
+absl::StatusOr<PushJob> TensorTraffic::MakePushJob(const Key& key, std::span<const float> gradient,
+                                                   int priority) {
+  SLIMPS_ASSIGN_OR_RETURN(const TensorPlan* tensor, FindForPush(key, gradient.size()));
+  SLIMPS_ASSIGN_OR_RETURN(GradientBuffers grad_bufs,
+                          staging_.Acquire(*tensor, devices_.host(), options_.timeout));
   const SteadyTime start = options_.clock->Now();
   SLIMPS_ASSIGN_OR_RETURN(const float largest, CopyGradient(*tensor, gradient, grad_bufs));
-  {
-    MutexLock lock(&mutex_);
-    copy_ += options_.clock->Now() - start;
-  }
-  PushJob job = CountJob(tensor, priority);
+  SLIMPS_ASSIGN_OR_RETURN(PushJob job, CountJob(tensor, priority));
+  NoteCopied(job, start);
   job.grad_bufs = std::move(grad_bufs);
   job.gradient_bound = largest;
-  TraceLog::Global().AddOfThread(TraceStage::kCopy,
-                                 {key.typed_name(), 0, job.round, gradient.size()}, start,
-                                 options_.clock->Now());
   return job;
 }
 
-absl::Status TensorTraffic::CheckCodec() {
-  if (checked_codec_.load()) return absl::OkStatus();
-  SLIMPS_RETURN_IF_ERROR(CheckTakesSome(codecs_->plan()->compressor(), keys_->InNameOrder()));
-  checked_codec_.store(true);
-  return absl::OkStatus();
+void TensorTraffic::NoteCopied(const PushJob& job, SteadyTime start) {
+  const TensorPlan& tensor = *job.tensor;
+  const SteadyTime end = options_.clock->Now();
+  TraceLog::Global().AddOfThread(
+      TraceStage::kCopy, {tensor.key.typed_name(), 0, job.round, tensor.elements}, start, end);
+  MutexLock lock(&mutex_);
+  copy_ += end - start;
 }
 
-PushJob TensorTraffic::CountJob(const TensorPlan* tensor, int priority) {
+absl::Status TensorTraffic::PushLent(const Key& key, std::vector<LentGradient> gradients,
+                                     int priority) {
+  std::vector<ArrivingGradients::Source> sources;
+  const TensorPlan* tensor = nullptr;
+  for (const LentGradient& lent : gradients) {
+    SLIMPS_ASSIGN_OR_RETURN(tensor, FindForPush(key, lent.values.size()));
+    SLIMPS_ASSIGN_OR_RETURN(Device* const device, FindDevice(key, lent.values, lent.place, "push"));
+    sources.push_back({device, lent.values, lent.place.stream});
+  }
+  if (tensor == nullptr) return CheckDevices(key, {});
+  SLIMPS_ASSIGN_OR_RETURN(GradientBuffers grad_bufs,
+                          staging_.Acquire(*tensor, sources[0].device, options_.timeout));
+  const SteadyTime start = options_.clock->Now();
+  SLIMPS_ASSIGN_OR_RETURN(PushJob counted, CountJob(tensor, priority));
+  const auto job = std::make_shared<PushJob>(std::move(counted));
+  job->grad_bufs = grad_bufs;
+  const auto arrived = [this, job, start, gradients](const absl::StatusOr<float>& largest) {
+    OrTell(node_->on_out_of_memory(), [&] {
+      const absl::Status taken = TakeArrived(job.get(), largest, start);
+      for (const LentGradient& lent : gradients) {
+        if (lent.returned) lent.returned(taken);
+      }
+      if (taken.ok()) (void)Submit(std::move(*job));  // an error fails the store
+    });
+  };
+  const absl::Status started = arriving_.Start(*tensor, sources, grad_bufs, arrived);
+  // The round is counted.
+  if (!started.ok()) node_->Fail(started, WorkerNode::Cause::kOurs);
+  return started;
+}
+
+absl::Status TensorTraffic::TakeArrived(PushJob* job, const absl::StatusOr<float>& largest,
+                                        SteadyTime start) {
+  absl::Status arrived = largest.status();
+  if (arrived.ok()) {
+    NoteCopied(*job, start);
+    job->gradient_bound = *largest;
+    if (std::isinf(*largest * options_.grad_scale))
+      arrived = CheckArrived(*job->tensor, job->grad_bufs);
+  }
+  // The round is counted: it cannot be complete without this gradient.
+  if (!arrived.ok()) node_->Fail(arrived, WorkerNode::Cause::kOurs);
+  return arrived;
+}
+
+absl::StatusOr<Device*> TensorTraffic::FindDevice(const Key& key, std::span<const float> values,
+                                                  const Place& place, const char* what) {
+  absl::StatusOr<Device*> found = devices_.Find(values, place);
+  if (found.ok()) return found;
+  return Prefixed(found.status(), absl::StrCat(what, " of key ", key.typed_name()));
+}
+
+absl::StatusOr<PushJob> TensorTraffic::CountJob(const TensorPlan* tensor, int priority) {
+  // Rounds of one key go on in their order.
+  SLIMPS_RETURN_IF_ERROR(arriving_.Await(*tensor, options_.timeout));
   CountedPush counted = keys_->CountPush(tensor->key);
   if (counted.hyper.has_value()) {
     counted.hyper->set_weight_decay(
         DecayFactor(codecs_->plan()->compressor(), codecs_->optimizer()) *
         counted.hyper->weight_decay());
   }
-  return {.tensor = tensor,
-          .round = counted.round,
-          .priority = PriorityOf(priority),
-          .grad_bufs = {},
-          .hyper = std::move(counted.hyper)};
+  return PushJob{.tensor = tensor,
+                 .round = counted.round,
+                 .priority = PriorityOf(priority),
+                 .grad_bufs = {},
+                 .hyper = std::move(counted.hyper)};
 }
 
 absl::StatusOr<float> TensorTraffic::CopyGradient(const TensorPlan& tensor,
@@ -221,29 +215,38 @@ absl::StatusOr<float> TensorTraffic::CopyGradient(const TensorPlan& tensor,
     const PartitionPlan& partition = tensor.partitions[i];
     absl::StatusOr<float> found = 0.0f;
     // The host device copies before it returns, so `found` is set then.
-    device_->CopyGradient(tensor.key.id(), gradient.subspan(partition.offset, partition.elements),
-                          grad_bufs[i]->floats(),
-                          [&found](KeyId, absl::StatusOr<float> of) { found = of; });
+    devices_.host()->CopyGradient(tensor.key.id(),
+                                  gradient.subspan(partition.offset, partition.elements),
+                                  /*producer=*/nullptr, grad_bufs[i]->floats(),
+                                  [&found](KeyId, absl::StatusOr<float> of) { found = of; });
     SLIMPS_RETURN_IF_ERROR(found.status());
-    if (std::isinf(*found * options_.grad_scale)) {  // looks again, for the element's name
-      return CheckFinite(tensor.key, grad_bufs[i]->floats(), options_.grad_scale, "push",
-                         partition.offset);
-    }
+    if (std::isinf(*found * options_.grad_scale)) return CheckArrived(tensor, grad_bufs, i);
     largest = std::max(largest, *found);
   }
   return largest;
 }
 
+absl::Status TensorTraffic::CheckArrived(const TensorPlan& tensor, const GradientBuffers& grad_bufs,
+                                         size_t first) {
+  for (size_t i = first; i < grad_bufs.size(); ++i) {
+    SLIMPS_RETURN_IF_ERROR(CheckFinite(tensor.key, grad_bufs[i]->floats(), options_.grad_scale,
+                                       "push", tensor.partitions[i].offset));
+  }
+  return absl::InternalError(absl::StrCat("push of key ", tensor.key.typed_name(),
+                                          ": a value was not finite, and is now"));
+}
+
 absl::Status TensorTraffic::PushNothing(const Key& key) {
   SLIMPS_RETURN_IF_ERROR(node_->CheckOpen());
   SLIMPS_ASSIGN_OR_RETURN(const TensorPlan* tensor, keys_->Find(key));
-  return Submit(CountJob(tensor, /*priority=*/0));
+  SLIMPS_ASSIGN_OR_RETURN(PushJob job, CountJob(tensor, /*priority=*/0));
+  return Submit(std::move(job));
 }
 
 absl::Status TensorTraffic::PushRows(const TensorPlan& tensor,
                                      std::shared_ptr<const std::vector<ReadyPayload>> payloads,
                                      int priority) {
-  PushJob job = CountJob(&tensor, priority);
+  SLIMPS_ASSIGN_OR_RETURN(PushJob job, CountJob(&tensor, priority));
   job.ready = std::move(payloads);
   return Submit(std::move(job));
 }
@@ -282,6 +285,7 @@ absl::StatusOr<const TensorPlan*> TensorTraffic::FindForPull(const Key& key, siz
 
 absl::Status TensorTraffic::AwaitOwnPushes(const TensorPlan& tensor) {
   if (mode_ == wire::DIST_SYNC) return absl::OkStatus();
+  SLIMPS_RETURN_IF_ERROR(arriving_.Await(tensor, options_.timeout));
   Awaited acknowledged;
   push_.WhenAcknowledged(tensor, acknowledged.Callback());
   return node_->FailIfServerIsGone(acknowledged.Await());
@@ -292,10 +296,16 @@ void TensorTraffic::SubmitPull(const Key& key, PullJob job) {
   if (!tensor.ok()) return job.done(tensor.status());
   job.tensor = *tensor;
   job.priority = PriorityOf(job.priority);
+  job.done = [node = node_, done = std::move(job.done)](const absl::Status& pulled) {
+    done(node->InOwnWords(pulled));
+  };
   if (mode_ != wire::DIST_SYNC) {
     // Versions do not count this worker's pushes in these modes. An acknowledged push has been
     // applied, so the pull waits for the acknowledgements.
-    return push_.WhenAcknowledged(**tensor, pull_.SubmitLater(std::move(job)));
+    return arriving_.When(
+        **tensor, [this, found = *tensor, acknowledged = pull_.SubmitLater(std::move(job))] {
+          push_.WhenAcknowledged(*found, acknowledged);
+        });
   }
   job.min_version = NewestPushed(key);
   // No round is complete without this worker's push until it leaves, so there is no later version.
@@ -304,6 +314,24 @@ void TensorTraffic::SubmitPull(const Key& key, PullJob job) {
     job.kind = PullKind::kThroughCopy;
   }
   pull_.Submit(std::move(job));
+}
+
+void TensorTraffic::PullTo(const Key& key, LentTarget out, int priority) {
+  const absl::StatusOr<Device*> device = FindDevice(key, out.values, out.place, "pull");
+  if (!device.ok()) return out.done(device.status());
+  if (out.place.on_host()) {
+    return SubmitPull(key, {.priority = priority, .out = out.values, .done = std::move(out.done)});
+  }
+  absl::StatusOr<std::unique_ptr<HostBuffer>> buffer = (*device)->AllocateHost(out.values.size());
+  if (!buffer.ok()) return out.done(buffer.status());
+  const std::shared_ptr<HostBuffer> pulled = *std::move(buffer);
+  const auto done = [device = *device, pulled, out](const absl::Status& status) {
+    if (!status.ok()) return out.done(status);
+    device->CopyToDevice(
+        /*key=*/0, pulled->floats(), out.values, out.place.stream,
+        [pulled, out](KeyId, const absl::Status& copied) { out.done(copied); });
+  };
+  SubmitPull(key, {.priority = priority, .out = pulled->floats(), .done = done});
 }
 
 uint64_t TensorTraffic::NewestPushed(const Key& key) const {

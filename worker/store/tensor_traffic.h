@@ -29,11 +29,14 @@
 #include "proto/base/clock.h"
 #include "proto/base/mutex.h"
 #include "worker/device/device.h"
+#include "worker/device/devices.h"
+#include "worker/device/place.h"
 #include "worker/kvstore.h"
 #include "worker/phases/phased_pushes.h"
 #include "worker/pull/pull_merger.h"
 #include "worker/push/push_pipeline.h"
 #include "worker/push/staging.h"
+#include "worker/store/arriving_gradients.h"
 #include "worker/store/codec_choice.h"
 #include "worker/store/worker_node.h"
 #include "worker/tensor/key_table.h"
@@ -45,8 +48,10 @@ class TensorTraffic final {
   // REQUIRES: `node` has joined. The arguments outlive this object.
   TensorTraffic(wire::StoreMode mode, const KVStoreOptions& options, KeyTable* keys,
                 WorkerNode* node, CodecChoice* codecs);
+  ~TensorTraffic();
 
   absl::Status Push(const Key& key, std::span<const float> gradient, int priority);
+  absl::Status PushLent(const Key& key, std::vector<LentGradient> gradients, int priority);
   absl::Status PushNothing(const Key& key);
   // Pushes rows of the tensor: one payload of format rows for each partition.
   absl::Status PushRows(const TensorPlan& tensor,
@@ -58,6 +63,7 @@ class TensorTraffic final {
   // Pulls the version that this worker pushed last. The caller sets `out`, `kind`, `priority` and
   // `done` of the job.
   void SubmitPull(const Key& key, PullJob job);
+  void PullTo(const Key& key, LentTarget out, int priority);
 
   // Waits until every push is acknowledged.
   absl::Status Wait();
@@ -96,8 +102,11 @@ class TensorTraffic final {
   absl::Status UseStates(const std::function<absl::Status(StateStore&, LevelProbe&)>& use);
 
  private:
-  // Counts the round and returns a job that carries nothing yet.
-  PushJob CountJob(const TensorPlan* tensor, int priority);
+  // Checks once, when all tensors are known, that the codec does something.
+  absl::StatusOr<const TensorPlan*> FindForPush(const Key& key, size_t elements);
+  // Counts the round and returns a job that carries nothing yet. Waits for the key's last gradient
+  // if that is on its way from a GPU.
+  absl::StatusOr<PushJob> CountJob(const TensorPlan* tensor, int priority);
   // Copies the gradient to grad_buf and counts the round.
   absl::StatusOr<PushJob> MakePushJob(const Key& key, std::span<const float> gradient,
                                       int priority);
@@ -105,6 +114,17 @@ class TensorTraffic final {
   // InvalidArgument: an element is not finite (names it).
   absl::StatusOr<float> CopyGradient(const TensorPlan& tensor, std::span<const float> gradient,
                                      const GradientBuffers& grad_bufs);
+  // Returns InvalidArgument, which names the first element that is not finite.
+  // REQUIRES: there is one in the partitions from `first` on.
+  absl::Status CheckArrived(const TensorPlan& tensor, const GradientBuffers& grad_bufs,
+                            size_t first = 0);
+  // Completes a counted job whose gradient has come from a GPU. An error fails the store.
+  absl::Status TakeArrived(PushJob* job, const absl::StatusOr<float>& largest, SteadyTime start);
+  // Counts the time of a copy that began at `start` and is over.
+  void NoteCopied(const PushJob& job, SteadyTime start);
+  // Returns the device of `place`, which can reach `values`. Errors name the key and `what`.
+  absl::StatusOr<Device*> FindDevice(const Key& key, std::span<const float> values,
+                                     const Place& place, const char* what);
   absl::Status Submit(PushJob job);
   // Sends the push, and the pull of the version that it makes, in one message. Calls `pulled` when
   // the pull is done. Returns false, having sent nothing, if the two cannot share a message.
@@ -113,8 +133,6 @@ class TensorTraffic final {
   absl::StatusOr<const TensorPlan*> FindForPull(const Key& key, size_t elements);
   // Hands the job to the stage that its tensor's pushes take.
   absl::Status Queue(PushJob job);
-  // Checks once, when all tensors are known, that the codec does something.
-  absl::Status CheckCodec();
   absl::Status Drain();
   void AddWait(SteadyTime since);
 
@@ -123,7 +141,7 @@ class TensorTraffic final {
   KeyTable* const keys_;
   WorkerNode* const node_;
   CodecChoice* const codecs_;
-  const std::unique_ptr<Device> device_;
+  Devices devices_;
   GradientStaging staging_;
   // True after Leave: rounds are made without this worker. Publishes nothing but itself.
   std::atomic<bool> left_{false};
@@ -134,6 +152,7 @@ class TensorTraffic final {
   absl::Duration copy_ ABSL_GUARDED_BY(mutex_);
   absl::Duration wait_ ABSL_GUARDED_BY(mutex_);
 
+  ArrivingGradients arriving_;
   PullMerger pull_;
   PushPipeline push_;    // declared after all that its thread uses until it ends
   PhasedPushes phases_;  // likewise: its thread uses push_

@@ -38,7 +38,7 @@ absl::StatusOr<WarmUpEnd::Variance> WarmUpEnd::Look(double beta2) {
       now.norm += Norm1(answer.payload);
     }
   }
-  now.norm /= 1 - std::pow(beta2, static_cast<double>(now.updates));
+  if (now.updates > 0) now.norm /= 1 - std::pow(beta2, static_cast<double>(now.updates));
   return now;
 }
 
@@ -53,6 +53,7 @@ absl::Status WarmUpEnd::BeforePush(const Key& key) {
   if (pushed <= looked_ || pushed % distance != 0) return absl::OkStatus();
   SLIMPS_ASSIGN_OR_RETURN(const Variance now, Look(spec.beta2()));
   looked_ = pushed;
+  if (now.updates == 0) return absl::OkStatus();  // another optimizer made the updates so far
   const std::optional<Variance> before = std::exchange(before_, now);
   if (!before.has_value() || now.updates < spec.schedule().warmup_rounds() ||
       now.norm < kStable * before->norm) {

@@ -229,7 +229,12 @@ void WorkerNode::Tell(const absl::Status& why, Cause whose) {
 
 absl::Status WorkerNode::FailIfServerIsGone(const absl::Status& answer) {
   if (absl::IsUnavailable(answer)) Fail(answer, Cause::kOthers);
-  return answer;
+  return InOwnWords(answer);
+}
+
+absl::Status WorkerNode::InOwnWords(const absl::Status& answer) const {
+  MutexLock lock(&mutex_);
+  return absl::IsUnavailable(answer) && !first_error_.ok() ? first_error_ : answer;
 }
 
 void WorkerNode::OnOutOfMemory(const std::bad_alloc& error) { on_out_of_memory_(error); }

@@ -70,8 +70,12 @@ class WorkerNode final : private MessageSink {
   void Fail(const absl::Status& cause, Cause whose);
 
   // Fails the worker if `answer` says that a server is gone. That ends the job, and this worker may
-  // not have heard of it yet. Returns `answer`.
+  // not have heard of it yet. Returns InOwnWords(answer).
   absl::Status FailIfServerIsGone(const absl::Status& answer);
+
+  // Returns the worker's failure in place of an answer that says that a server is gone. If this
+  // worker ended the job, a server's answer may be faster than Fail.
+  absl::Status InOwnWords(const absl::Status& answer) const;
 
   // The check with which a call of the store begins.
   // FailedPrecondition: Close was called.

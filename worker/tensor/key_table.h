@@ -38,6 +38,10 @@ struct TensorPlan {
 
   // The threshold is compared with this.
   uint64_t bytes() const { return elements * sizeof(float); }
+
+  std::span<const int64_t> shape() const {
+    return {info.shape().data(), static_cast<size_t>(info.shape_size())};
+  }
 };
 
 // Returns the plan of `key` from a placement.

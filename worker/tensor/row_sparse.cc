@@ -90,9 +90,7 @@ size_t RowCount(const TensorPlan& tensor) {
   return tensor.info.shape().empty() ? 1 : static_cast<size_t>(tensor.info.shape(0));
 }
 
-size_t RowElements(const TensorPlan& tensor) {
-  return ElementsOfRow({tensor.info.shape().data(), static_cast<size_t>(tensor.info.shape_size())});
-}
+size_t RowElements(const TensorPlan& tensor) { return ElementsOfRow(tensor.shape()); }
 
 absl::StatusOr<SummedRows> SumByRow(const TensorPlan& tensor, std::span<const int64_t> rows,
                                     std::span<const float> values, float scale) {

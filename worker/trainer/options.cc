@@ -74,6 +74,7 @@ absl::Status CheckNumbers(const WorkerFlags& flags) {
   SLIMPS_RETURN_IF_ERROR(
       CheckCount("max_steps", flags.max_steps, 0, std::numeric_limits<int64_t>::max()));
   SLIMPS_RETURN_IF_ERROR(CheckCount("log_every", flags.log_every, 1, kMillion));
+  SLIMPS_RETURN_IF_ERROR(CheckCount("evaluate_every", flags.evaluate_every, 0, kMillion));
   SLIMPS_RETURN_IF_ERROR(
       CheckCount("freeze_after", flags.freeze_after, 0, std::numeric_limits<int64_t>::max()));
   SLIMPS_RETURN_IF_ERROR(CheckNumber("lr", flags.lr, 0, 1e6));
@@ -215,6 +216,7 @@ TrainOptions TrainingOptions(const WorkerFlags& flags, const KVStoreOptions& sto
   train.exchange.non_finite = flags.non_finite == "skip" ? NonFinite::kSkip : NonFinite::kStop;
   train.exchange.timeout = store.timeout + kGrace;
   train.evaluate_epochs = flags.evaluate_epochs;
+  train.evaluate_every = static_cast<size_t>(flags.evaluate_every);
   train.simulated_compute = absl::Milliseconds(flags.simulate_compute_ms);
   return train;
 }

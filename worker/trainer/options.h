@@ -42,6 +42,7 @@ struct WorkerFlags {
   int64_t log_every = 50;
   std::string summary_json;
   bool evaluate_epochs = false;
+  int64_t evaluate_every = 0;
   std::string save_weights;
   // The flags that are options of the store (kvstore_options.h), by name; those left out have their
   // defaults. grad_scale is none of them: it is --batch.

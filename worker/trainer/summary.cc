@@ -221,6 +221,7 @@ std::string BuildSummaryJson(const Summary& summary) {
   json.update(PushedJson(training.pushed));
   json["stage_seconds"] = StagesJson(training.stages);
   json["after_epoch"] = EpochsJson(training.epochs);
+  json["evaluations"] = EpochsJson(training.evaluations);
   AddDecision("", summary.decision, wire::PUSH, &json);
   AddDecision("pull_", summary.decision, wire::PULL, &json);
   json["threshold_explanation"] = ExplainDecision(summary.decision);

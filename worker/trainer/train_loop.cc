@@ -64,8 +64,10 @@ absl::Status SumOverWorkers(KVStore* store, TrainingReport* report) {
   };
   add(&report->pushed);
   for (TensorPushes& tensor : report->tensors) add(&tensor.pushed);
-  for (EpochReport& epoch : report->epochs) {
-    counts.insert(counts.end(), {&epoch.bytes_pushed, &epoch.bytes_pulled});
+  for (std::vector<EpochReport>* rows : {&report->epochs, &report->evaluations}) {
+    for (EpochReport& row : *rows) {
+      counts.insert(counts.end(), {&row.bytes_pushed, &row.bytes_pulled});
+    }
   }
   std::vector<double> mine;
   for (const uint64_t* count : counts) mine.push_back(static_cast<double>(*count));
@@ -133,14 +135,19 @@ class Trainer final {
         if (report->steps == limit) return absl::OkStatus();
         const std::span<const uint32_t> samples = plan.Batch(step);
         SLIMPS_ASSIGN_OR_RETURN(const LossSums loss, Step(samples, report));
-        if (observer_ == nullptr) continue;
-        observer_({.epoch = epoch + 1,
-                   .epochs = options_.epochs,
-                   .step = report->steps,
-                   .steps = limit,
-                   .loss = loss,
-                   .samples = samples.size(),
-                   .waited = exchange_->times().wait});
+        if (observer_ != nullptr) {
+          observer_({.epoch = epoch + 1,
+                     .epochs = options_.epochs,
+                     .step = report->steps,
+                     .steps = limit,
+                     .loss = loss,
+                     .samples = samples.size(),
+                     .waited = exchange_->times().wait});
+        }
+        if (options_.evaluate_every > 0 && report->steps % options_.evaluate_every == 0) {
+          SLIMPS_ASSIGN_OR_RETURN(EpochReport row, EvaluatedRow(*report));
+          report->evaluations.push_back(std::move(row));
+        }
       }
       if (report->steps < limit) SLIMPS_RETURN_IF_ERROR(EndEpoch(report));
     }
@@ -165,12 +172,22 @@ class Trainer final {
   }
 
   absl::Status EndEpoch(TrainingReport* report) {
-    report->epochs.push_back(Row(*report));
-    if (!options_.evaluate_epochs || store_->rank() != 0) return absl::OkStatus();
-    const SteadyTime start = options_.exchange.clock->Now();
-    SLIMPS_ASSIGN_OR_RETURN(report->epochs.back().test, EvaluateTestSplit(data_, model_));
-    evaluated_ += options_.exchange.clock->Now() - start;
+    if (!options_.evaluate_epochs) {
+      report->epochs.push_back(Row(*report));
+      return absl::OkStatus();
+    }
+    SLIMPS_ASSIGN_OR_RETURN(EpochReport row, EvaluatedRow(*report));
+    report->epochs.push_back(std::move(row));
     return absl::OkStatus();
+  }
+
+  absl::StatusOr<EpochReport> EvaluatedRow(const TrainingReport& report) {
+    EpochReport row = Row(report);
+    if (store_->rank() != 0) return row;
+    const SteadyTime start = options_.exchange.clock->Now();
+    SLIMPS_ASSIGN_OR_RETURN(row.test, EvaluateTestSplit(data_, model_));
+    evaluated_ += options_.exchange.clock->Now() - start;
+    return row;
   }
 
   absl::StatusOr<LossSums> Step(std::span<const uint32_t> samples, TrainingReport* report) {

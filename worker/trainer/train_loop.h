@@ -41,6 +41,8 @@ struct TrainOptions {
   // Rank 0 evaluates the test split after every epoch. The others wait for rank 0 in the next
   // round.
   bool evaluate_epochs = false;
+  // The same after every so many steps; 0: never.
+  size_t evaluate_every = 0;
 };
 
 struct StepProgress {
@@ -67,8 +69,8 @@ struct TensorPushes {
   PushCounts pushed;  // over all workers
 };
 
-// The state of the run after an epoch. The last row is the run's end, even in the middle of an
-// epoch.
+// The state of the run after an epoch, or after so many steps. The last epoch's row is the run's
+// end, even in the middle of an epoch.
 struct EpochReport {
   size_t steps = 0;           // since the start
   absl::Duration seconds;     // since the start, without evaluations, on this worker
@@ -83,7 +85,8 @@ struct TrainingReport {
   // Time from the first step to the last weight, without evaluations, on this worker.
   absl::Duration seconds;
   size_t steps = 0;
-  std::vector<EpochReport> epochs;  // at least one
+  std::vector<EpochReport> epochs;       // at least one
+  std::vector<EpochReport> evaluations;  // after every evaluate_every steps
   // Sums over all workers.
   uint64_t samples = 0;
   uint64_t bytes_pushed = 0;

@@ -16,7 +16,7 @@ std::vector<CodecEntry> QuantizerCodecs() {
       {"qsgd", {"bits", "bucket", "norm", "seed", "error_feedback"}, MakeQsgdCodec},
       {"dithering", {"k", "partition", "normalize", "seed", "error_feedback"}, MakeDitheringCodec},
       {"drive", {"scale", "seed", "error_feedback"}, MakeDriveCodec},
-      {"thc", {"seed", "error_feedback"}, MakeThcCodec, /*has_phases=*/true},
+      {"thc", {"scale", "seed", "error_feedback"}, MakeThcCodec, /*has_phases=*/true},
   };
 }
 

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "compress/codec/encode_run.h"
 #include "compress/codec/lowrank/atoms.h"
 #include "compress/codec/lowrank/matrix.h"
+#include "compress/codec/lowrank/matrix_run.h"
 #include "compress/codec/lowrank/spectrum.h"
 #include "compress/codec/options.h"
 #include "compress/format/bytes.h"
@@ -49,81 +49,14 @@ double NormOf(std::span<const double> vector) {
   return std::sqrt(sum);
 }
 
-// Owned by one encoding. Several threads may call Blocks at the same time, see EncodeRun. The first
-// pass collects x, its end decomposes it and writes the payload, and the second pass measures the
-// error.
-class AtomoRun final : public EncodeRun {
+class AtomoRun final : public MatrixRun {
  public:
   AtomoRun(const Kernels& kernels, const AtomoOptions& options, const EncodeInput& input,
            std::span<std::byte> payload, EncodeWorkspace& workspace)
-      : kernels_(kernels),
-        options_(options),
-        input_(input),
-        payload_(payload),
-        sums_(workspace.Take<BlockSums>(Codec::Blocks(input.gradient.size()))),
-        is_matrix_(IsMatrixWorthwhile(input.context.grid, options.most_atoms())),
-        layout_{.grid = is_matrix_ ? input.context.grid : OneRow(input.gradient.size())},
-        matrix_(workspace.Take<float>(layout_.grid.rows() * layout_.grid.row_elements)) {
-    // Only the first and the last row can be cut.
-    std::ranges::fill(matrix_.first(layout_.grid.skip), 0.0f);
-    std::ranges::fill(matrix_.subspan(layout_.grid.skip + input.gradient.size()), 0.0f);
-  }
-
-  size_t passes() const override { return 2; }
-
-  void Blocks(size_t pass, size_t first, size_t last) override {
-    for (size_t block = first; block < last; ++block) {
-      if (pass == 0) {
-        sums_[block].input2 = StoreInput(block);
-      } else {
-        Measure(block);
-      }
-    }
-  }
-
-  void EndPass(size_t pass) override {
-    if (pass != 0) return;
-    if (is_matrix_) {
-      SendAtoms();
-    } else {
-      SendWhole();
-    }
-  }
-
-  EncodeStats Finish() override {
-    EncodeStats stats = SumOf(sums_);
-    stats.payload_bytes = layout_.PayloadBytes();
-    return stats;
-  }
+      : MatrixRun(kernels, options.most_atoms(), input, payload, workspace), options_(options) {}
 
  private:
-  static RowGrid OneRow(size_t elements) {
-    return {.elements = elements, .row_elements = std::max<size_t>(elements, 1)};
-  }
-
-  float* InputOfBlock(size_t block) const {
-    return matrix_.data() + layout_.grid.skip + block * kBlockElements;
-  }
-
-  // Stores x, leaves zeros in the residual, and returns the sum of x * x.
-  float StoreInput(size_t block) const {
-    const BlockInput in(input_, block);
-    return kernels_.raw
-        .encode_f32(in.gradient, in.residual, input_.grad_scale, in.elements,
-                    reinterpret_cast<std::byte*>(InputOfBlock(block)))
-        .input2;
-  }
-
-  void SendWhole() {
-    layout_.rank = layout_.grid.elements == 0 ? 0 : 1;
-    BuildLowRankHeader(layout_, payload_);
-    if (layout_.rank == 0) return;
-    Store(1.0f, payload_, LowRankLayout::UOffset());
-    std::ranges::copy(std::as_bytes(matrix_),
-                      payload_.begin() + static_cast<std::ptrdiff_t>(layout_.VOffset()));
-  }
-
-  void SendAtoms() {
+  void Factor() override {
     const MatrixView matrix = {.rows = layout_.grid.rows(),
                                .columns = layout_.grid.row_elements,
                                .values = matrix_.data()};
@@ -159,30 +92,21 @@ class AtomoRun final : public EncodeRun {
     }
   }
 
-  // Counts the block's errors, and leaves them in the residual.
-  void Measure(size_t block) const {
-    const BlockInput in(input_, block);
+  void FinishBlock(size_t block, const BlockInput& in) override {
     BlockSums& sums = sums_[block];
     alignas(64) float decoded[kBlockElements], error[kBlockElements];
     DecodeLowRank(kernels_, payload_.first(layout_.PayloadBytes()), block * kBlockElements,
                   {decoded, in.elements});
     float* const out = in.residual == nullptr ? error : in.residual;
     sums.error2 = kernels_.raw
-                      .encode_f32(decoded, InputOfBlock(block), /*grad_scale=*/-1, in.elements,
+                      .encode_f32(decoded, XOf(block), /*grad_scale=*/-1, in.elements,
                                   reinterpret_cast<std::byte*>(out))
                       .input2;
     sums.decoded2 = kernels_.momentum.norm2(decoded, /*grad_scale=*/1, in.elements);
     sums.sent = layout_.rank == 0 ? 0 : static_cast<uint32_t>(in.elements);
   }
 
-  const Kernels& kernels_;
   const AtomoOptions options_;
-  const EncodeInput input_;
-  const std::span<std::byte> payload_;
-  const std::span<BlockSums> sums_;
-  const bool is_matrix_;
-  LowRankLayout layout_;           // only EndPass writes it, between passes
-  const std::span<float> matrix_;  // x, with zeros where the partition cuts rows
 };
 
 // Thread-safe: constant after construction.

@@ -6,13 +6,12 @@
 #include <utility>
 #include <vector>
 
-#include "compress/codec/encode_run.h"
 #include "compress/codec/lowrank/matrix.h"
+#include "compress/codec/lowrank/matrix_run.h"
 #include "compress/codec/lowrank/orthonormal.h"
 #include "compress/codec/lowrank/powersgd_exchange.h"
 #include "compress/codec/options.h"
 #include "compress/codec/phases.h"
-#include "compress/format/bytes.h"
 #include "compress/format/low_rank.h"
 #include "compress/kernels/kernels.h"
 #include "proto/base/status_macros.h"
@@ -31,92 +30,28 @@ struct PowerSgdOptions {
   uint64_t seed = 0;
 };
 
-// Codec::Encode: the exchange of one worker alone. Owned by one encoding. Blocks collect x; the
-// rest is done by one thread.
-class AloneRun final : public EncodeRun {
+// Codec::Encode: the exchange of one worker alone.
+class AloneRun final : public MatrixRun {
  public:
   AloneRun(const Kernels& kernels, const PowerSgdOptions& options, const EncodeInput& input,
            std::span<std::byte> payload, EncodeWorkspace& workspace)
-      : kernels_(kernels),
+      : MatrixRun(kernels, options.rank, input, payload, workspace),
         options_(options),
-        input_(input),
-        payload_(payload),
-        sums_(workspace.Take<BlockSums>(Codec::Blocks(input.gradient.size()))),
-        is_matrix_(IsMatrixWorthwhile(input.context.grid, options.rank)),
-        layout_{.grid = is_matrix_ ? input.context.grid : OneRow(input.gradient.size())},
-        matrix_(workspace.Take<float>(layout_.grid.rows() * layout_.grid.row_elements)),
         zeros_(workspace.Take<float>(matrix_.size())),
         memory_(workspace.Take<float>(options.rank * layout_.grid.row_elements)) {
-    // Only the first and the last row can be cut: what lies outside the partition counts as 0.
-    std::ranges::fill(matrix_.first(layout_.grid.skip), 0.0f);
-    std::ranges::fill(matrix_.subspan(layout_.grid.skip + input.gradient.size()), 0.0f);
     std::ranges::fill(zeros_, 0.0f);
     std::ranges::fill(memory_, 0.0f);
   }
 
-  size_t passes() const override { return 2; }
-
-  void Blocks(size_t pass, size_t first, size_t last) override {
-    for (size_t block = first; block < last; ++block) {
-      const BlockInput in(input_, block);
-      std::byte* const x = reinterpret_cast<std::byte*>(XOf(block));
-      if (pass == 0) {
-        sums_[block].input2 =
-            kernels_.raw.encode_f32(in.gradient, in.residual, input_.grad_scale, in.elements, x)
-                .input2;
-      } else {
-        FinishBlock(block, in);
-      }
-    }
-  }
-
-  void EndPass(size_t pass) override {
-    if (pass != 0) return;
-    if (is_matrix_) {
-      Exchange();
-    } else {
-      SendWhole();
-    }
-  }
-
   EncodeStats Finish() override {
-    EncodeStats stats = SumOf(sums_);
+    EncodeStats stats = MatrixRun::Finish();
     stats.decoded_norm2 = is_matrix_ ? decoded_norm2_ : stats.input_norm2;
-    stats.payload_bytes = layout_.PayloadBytes();
     return stats;
   }
 
  private:
-  static RowGrid OneRow(size_t elements) {
-    return {.elements = elements, .row_elements = std::max<size_t>(elements, 1)};
-  }
-
-  float* XOf(size_t block) const {
-    return matrix_.data() + layout_.grid.skip + block * kBlockElements;
-  }
-
-  // Moves the block's error, which the exchange left in x, to the residual.
-  void FinishBlock(size_t block, const BlockInput& in) const {
-    alignas(64) float unused[kBlockElements];
-    float* const out = in.residual == nullptr ? unused : in.residual;
-    sums_[block].error2 = kernels_.raw
-                              .encode_f32(XOf(block), nullptr, /*grad_scale=*/1, in.elements,
-                                          reinterpret_cast<std::byte*>(out))
-                              .input2;
-    sums_[block].sent = static_cast<uint32_t>(in.elements);
-  }
-
-  void SendWhole() {
-    layout_.rank = layout_.grid.elements == 0 ? 0 : 1;
-    BuildLowRankHeader(layout_, payload_);
-    if (layout_.rank == 0) return;
-    Store(1.0f, payload_, LowRankLayout::UOffset());
-    std::ranges::copy(std::as_bytes(matrix_),
-                      payload_.begin() + static_cast<std::ptrdiff_t>(layout_.VOffset()));
-    std::ranges::fill(matrix_, 0.0f);  // nothing is left out
-  }
-
-  void Exchange() {
+  // Leaves in x what the payload leaves out.
+  void Factor() override {
     const size_t rows = layout_.grid.rows(), columns = layout_.grid.row_elements;
     layout_.rank = options_.rank;
     const int64_t shape[] = {static_cast<int64_t>(rows), static_cast<int64_t>(columns)};
@@ -136,17 +71,50 @@ class AloneRun final : public EncodeRun {
     WriteFactors(layout_, p.data(), rows, q.data(), payload_);
   }
 
-  const Kernels& kernels_;
+  void FinishBlock(size_t block, const BlockInput& in) override {
+    alignas(64) float unused[kBlockElements];
+    float* const out = in.residual == nullptr ? unused : in.residual;
+    if (!is_matrix_) std::fill_n(XOf(block), in.elements, 0.0f);  // nothing is left out
+    sums_[block].error2 = kernels_.raw
+                              .encode_f32(XOf(block), nullptr, /*grad_scale=*/1, in.elements,
+                                          reinterpret_cast<std::byte*>(out))
+                              .input2;
+    sums_[block].sent = static_cast<uint32_t>(in.elements);
+  }
+
   const PowerSgdOptions options_;
-  const EncodeInput input_;
-  const std::span<std::byte> payload_;
-  const std::span<BlockSums> sums_;
-  const bool is_matrix_;
-  LowRankLayout layout_;           // only EndPass writes it, between passes
-  const std::span<float> matrix_;  // x, and later what the payload leaves out
   const std::span<float> zeros_, memory_;
   double decoded_norm2_ = 0;
 };
+
+// L-GreCo (appendix B.2) has found as many enough to come close to the best approximation.
+constexpr int kPowerSteps = 5;
+
+// PhasedCodec::KeptNorm2. P is orthonormal and Q = X^T P, so |X - P Q^T|^2 = |X|^2 - |Q|^2, and the
+// same holds for their first vectors, which are those that a lower rank would have.
+std::vector<double> KeptByRank(const Kernels& kernels, size_t rank, uint64_t seed, KeyId key,
+                               const RowGrid& grid, std::span<float> x) {
+  const size_t rows = grid.rows(), columns = grid.row_elements;
+  const LowRankShape shape = {.rows = rows, .columns = columns, .rank = rank, .p_stride = rows};
+  std::vector<float> p(rank * rows), q(rank * columns);
+  DrawQ(seed, key, q);
+  for (int step = 0; step < kPowerSteps; ++step) {
+    // x * 0 + x is x.
+    kernels.lowrank.project(shape, x.data(), /*grad_scale=*/0, x.data(), q.data(), p.data());
+    Orthonormalise(rank, rows, static_cast<uint64_t>(step), p);
+    std::ranges::fill(q, 0.0f);
+    kernels.lowrank.project_back(shape, x.data(), p.data(), q.data());
+  }
+  std::vector<double> kept;
+  double sum = 0;
+  for (size_t k = 0; k < rank; ++k) {
+    for (size_t j = 0; j < columns; ++j) {
+      sum += double{q[k * columns + j]} * double{q[k * columns + j]};
+    }
+    kept.push_back(sum);
+  }
+  return kept;
+}
 
 // Thread-safe: constant after construction.
 class PowerSgdCodec final : public Codec, public PhasedCodec {
@@ -195,6 +163,11 @@ class PowerSgdCodec final : public Codec, public PhasedCodec {
     const size_t each = (grid.rows() - 1) / wishes.servers + 1;
     const size_t most = std::max<size_t>(1, wishes.max_elements / grid.row_elements);
     return std::min(each, most) * grid.row_elements;
+  }
+
+  std::vector<double> KeptNorm2(std::span<const int64_t> shape, KeyId key,
+                                std::span<float> x) const override {
+    return KeptByRank(kernels(), options_.rank, options_.seed, key, WholeGrid(shape), x);
   }
 
   std::unique_ptr<PhasedRun> BeginExchange(const PhasedInput& input) const override {

@@ -11,9 +11,13 @@
 //   payload  = P Q^T            the sum over workers of what they sent, in format "low rank"
 //
 // Q of one round begins the next (warm start); it is the same for all workers. Before the first
-// round, and after a Q of zeros, Q is drawn: standard normal numbers by Box and Muller from words
-// 2 i and 2 i + 1 of PhiloxStream::Of(seed, key, 0, kAnyWorker, 0), the cosine for number 2 i and
-// the sine for number 2 i + 1.
+// round Q is drawn, and later each vector that is zero: standard normal numbers by Box and Muller
+// from words 2 i and 2 i + 1 of PhiloxStream::Of(seed, key, 0, kAnyWorker, 0), the cosine for
+// number 2 i and the sine for number 2 i + 1.
+//
+// A policy may change the rank from round to round. A smaller one goes on with the first vectors of
+// Q, and forgets the others. A larger one goes on with all of them, and draws the rest. Vectors are
+// made orthonormal in their order, so the first r of them are those that rank r alone would have.
 //
 // The payload is a sum, so exactly one worker sends it for each partition, and the others send
 // ABSENT: worker contributors[(partition + round) mod contributors]. An optimizer that averages

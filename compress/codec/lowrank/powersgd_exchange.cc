@@ -15,19 +15,6 @@
 namespace slimps {
 namespace {
 
-// Fills the factor with standard normal numbers, the same on all workers.
-void DrawQ(uint64_t seed, uint64_t key, std::span<float> q) {
-  const PhiloxStream stream = PhiloxStream::Of(seed, key, /*round=*/0, kAnyWorker, 0);
-  constexpr double kUnit = 0x1p-32;
-  for (size_t i = 0; i < q.size(); i += 2) {
-    const double a = (stream.Word(static_cast<uint32_t>(i)) + 1.0) * kUnit;  // never 0
-    const double b = stream.Word(static_cast<uint32_t>(i + 1)) * kUnit;
-    const double radius = std::sqrt(-2 * std::log(a)), angle = 2 * std::numbers::pi * b;
-    q[i] = static_cast<float>(radius * std::cos(angle));
-    if (i + 1 < q.size()) q[i + 1] = static_cast<float>(radius * std::sin(angle));
-  }
-}
-
 absl::Status CheckFinite(std::span<const float> factor, std::string_view name) {
   const auto bad = std::ranges::find_if(factor, [](float x) { return !std::isfinite(x); });
   if (bad == factor.end()) return absl::OkStatus();
@@ -43,6 +30,18 @@ double Norm2(std::span<const float> values) {
 }
 
 }  // namespace
+
+void DrawQ(uint64_t seed, uint64_t key, std::span<float> q) {
+  const PhiloxStream stream = PhiloxStream::Of(seed, key, /*round=*/0, kAnyWorker, 0);
+  constexpr double kUnit = 0x1p-32;
+  for (size_t i = 0; i < q.size(); i += 2) {
+    const double a = (stream.Word(static_cast<uint32_t>(i)) + 1.0) * kUnit;  // never 0
+    const double b = stream.Word(static_cast<uint32_t>(i + 1)) * kUnit;
+    const double radius = std::sqrt(-2 * std::log(a)), angle = 2 * std::numbers::pi * b;
+    q[i] = static_cast<float>(radius * std::cos(angle));
+    if (i + 1 < q.size()) q[i + 1] = static_cast<float>(radius * std::sin(angle));
+  }
+}
 
 void WriteFactors(const LowRankLayout& layout, const float* p, size_t p_stride, const float* q,
                   std::span<std::byte> payload) {
@@ -89,9 +88,21 @@ absl::Status PowerSgdExchange::Contribute(size_t phase, std::span<float> out) {
 }
 
 std::span<const float> PowerSgdExchange::BeginningQ() {
-  const std::span<const float> last = input_.memory;
-  if (std::ranges::any_of(last, [](float x) { return x != 0; })) return last;
+  const std::span<const float> last = input_.memory.first(q_.floats().size());
+  const auto is_known = [&](size_t k) {
+    return std::ranges::any_of(last.subspan(k * columns_, columns_),
+                               [](float x) { return x != 0; });
+  };
+  std::vector<size_t> known;
+  for (size_t k = 0; k < rank_; ++k) {
+    if (is_known(k)) known.push_back(k);
+  }
+  if (known.size() == rank_) return last;
   DrawQ(seed_, input_.context.key, q_.floats());
+  for (const size_t k : known) {
+    std::ranges::copy(last.subspan(k * columns_, columns_),
+                      q_.floats().subspan(k * columns_).begin());
+  }
   return q_.floats();
 }
 
@@ -132,6 +143,7 @@ void PowerSgdExchange::ProjectBack(std::span<float> q) {
 absl::Status PowerSgdExchange::Take(size_t phase, std::span<const float> combined,
                                     std::span<const uint32_t> contributors) {
   SLIMPS_RETURN_IF_ERROR(CheckFinite(combined, phase == kProject ? "P" : "Q"));
+  taken_ = phase + 1;
   std::ranges::copy(combined, (phase == kProject ? p_ : q_).floats().begin());
   if (phase == kProject) return absl::OkStatus();
   contributors_.assign(contributors.begin(), contributors.end());
@@ -146,6 +158,7 @@ void PowerSgdExchange::Remember(std::span<const float> q) {
   std::ranges::transform(q, input_.memory.begin(), [exponent](float value) {
     return static_cast<float>(std::ldexp(double{value}, -exponent));
   });
+  std::ranges::fill(input_.memory.subspan(q.size()), 0.0f);
 }
 
 bool PowerSgdExchange::Sends(size_t part) const {

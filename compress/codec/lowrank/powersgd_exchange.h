@@ -22,17 +22,22 @@ namespace slimps {
 void WriteFactors(const LowRankLayout& layout, const float* p, size_t p_stride, const float* q,
                   std::span<std::byte> payload);
 
+// Fills Q, vector after vector, with standard normal numbers, the same on all workers. Those of a
+// lower rank are the first ones of a higher rank.
+void DrawQ(uint64_t seed, uint64_t key, std::span<float> q);
+
 // Thread-compatible.
 class PowerSgdExchange final : public PhasedRun {
  public:
   static constexpr size_t kProject = 0, kProjectBack = 1, kPhases = 2;
 
   // REQUIRES: every part is whole rows, and has a residual if it has a gradient; input.memory has
-  // rank * columns numbers. Throws std::bad_alloc.
+  // rank * columns numbers or more. Throws std::bad_alloc.
   PowerSgdExchange(const Kernels& kernels, size_t rank, uint64_t seed, const PhasedInput& input);
 
   absl::Status Contribute(size_t phase, std::span<float> out) override;
   bool has_read_gradients() const override { return has_read_; }
+  bool may_write() const override { return taken_ == kPhases; }
   absl::Status Take(size_t phase, std::span<const float> combined,
                     std::span<const uint32_t> contributors) override;
   bool Sends(size_t part) const override;
@@ -41,12 +46,13 @@ class PowerSgdExchange final : public PhasedRun {
   EncodeStats StatsOf(size_t part) const override { return stats_[part]; }
 
  private:
-  // Returns the factor that this round begins with.
+  // Returns the factor that this round begins with: the one remembered, and drawn vectors in place
+  // of those that are zero.
   std::span<const float> BeginningQ();
   absl::Status Project(std::span<float> p);
   void ProjectBack(std::span<float> q);
   // Keeps Q for the next round, times a power of two that brings its largest number to 1 to 2:
-  // the size of P would else be that of |X|^2.
+  // the size of P would else be that of |X|^2. Vectors of a larger rank before become zero.
   void Remember(std::span<const float> q);
   LowRankShape ShapeOf(size_t part) const;
   LowRankLayout LayoutOf(size_t part) const;
@@ -61,6 +67,7 @@ class PowerSgdExchange final : public PhasedRun {
   std::vector<uint32_t> contributors_;
   std::vector<EncodeStats> stats_;  // by part
   bool has_read_ = false;
+  size_t taken_ = 0;  // phases
 };
 
 }  // namespace slimps

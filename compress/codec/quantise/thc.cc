@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -24,41 +25,15 @@ namespace {
 
 // tests/reference/rotated_test.py derives these from p = 1/32.
 constexpr double kSupport = 2.153874694061454;  // t
-constexpr uint32_t kGranularity = 30;
-constexpr LevelTable kTable = {0, 3, 5, 7, 9, 11, 13, 14, 15, 17, 19, 21, 23, 25, 27, 30};
-
+constexpr uint32_t kGranularity = kCodeTable[15];
 constexpr auto kStep = static_cast<float>(kSupport / kGranularity);
 
-// Returns where u lies among the levels: z for T[z], a straight line between two.
-constexpr double PlaceOf(double u, const LevelTable& table) {
-  size_t z = 0;
-  while (z + 2 < table.size() && table[z + 1] <= u) ++z;
-  return static_cast<double>(z) + (u - table[z]) / (table[z + 1] - table[z]);
-}
+// The largest norm of a block: sqrt(4096) times the largest |x|.
+constexpr float kMaxNorm = 64 * kMaxRotated;
 
-// `base` and `slope` of CodeRounding.
-struct Straightened {
-  alignas(64) std::array<float, kCodeLevels> base, slope;
-  bool bends = false;  // within an entry: the table does not suit the kernel
-};
-constexpr Straightened Straighten(const LevelTable& table) {
-  Straightened straight = {};
-  for (size_t k = 0; k < kCodeLevels; ++k) {
-    const double least = k == 0 ? 0 : 2.0 * static_cast<double>(k) - 1;
-    const double most = least + (k == 0 ? 1 : 2) < table.back() ? least + (k == 0 ? 1 : 2)
-                                                                : static_cast<double>(table.back());
-    const double low = PlaceOf(least, table), high = PlaceOf(most, table);
-    const double slope = (high - low) / (most - least);
-    straight.slope[k] = static_cast<float>(2 * 65536 * slope);
-    straight.base[k] = static_cast<float>(65536 * (low - slope * least));
-    const double off = PlaceOf((least + most) / 2, table) - (low + high) / 2;
-    straight.bends |= off > 1e-9 || off < -1e-9;
-  }
-  return straight;
-}
-
-constexpr Straightened kStraight = Straighten(kTable);
-static_assert(!kStraight.bends);
+// Whose norms give a round's scales: the round's own, or those of the round before.
+enum class ScaleFrom { kCurrent, kPrevious };
+constexpr std::array<std::string_view, 2> kScaleNames = {"current", "previous"};
 
 // True if the sum of squares is neither too small to be precise nor too large for fp32.
 bool IsPrecise(float input2) { return input2 >= 0x1p-100f && std::isfinite(input2); }
@@ -66,8 +41,9 @@ bool IsPrecise(float input2) { return input2 >= 0x1p-100f && std::isfinite(input
 // Thread-safe: constant after construction.
 class ThcCodec final : public Codec, public PhasedCodec {
  public:
-  ThcCodec(const CodecSpec& spec, const Kernels& kernels, ErrorFeedback feedback, uint64_t seed)
-      : Codec(spec, kernels, kMaxRotated), feedback_(feedback), seed_(seed) {}
+  ThcCodec(const CodecSpec& spec, const Kernels& kernels, ErrorFeedback feedback, ScaleFrom from,
+           uint64_t seed)
+      : Codec(spec, kernels, kMaxRotated), feedback_(feedback), from_(from), seed_(seed) {}
 
   PayloadFormat format() const override { return PayloadFormat::kRotated; }
   bool wants_residual() const override { return feedback_ == ErrorFeedback::kOn; }
@@ -81,7 +57,8 @@ class ThcCodec final : public Codec, public PhasedCodec {
     for (const int64_t extent : shape) elements *= static_cast<size_t>(extent);
     return {{.name = "norms", .combine = Combine::kMaximum, .columns = Blocks(elements)}};
   }
-  bool wants_memory() const override { return false; }
+  // The norms of the newest round.
+  bool wants_memory() const override { return from_ == ScaleFrom::kPrevious; }
   bool encodes_alone() const override { return true; }
   size_t PartitionElements(std::span<const int64_t> /*shape*/,
                            const PartitionWishes& wishes) const override {
@@ -99,24 +76,22 @@ class ThcCodec final : public Codec, public PhasedCodec {
   }
 
   // Writes one block's scale and codes, and updates its residual. Without a norm that the workers
-  // share, it takes the block's own.
+  // share, it takes the block's own. `own` (null: not wanted) is set to that one.
   BlockSums EncodeBlock(const EncodeInput& input, size_t block, std::optional<float> shared,
-                        std::span<std::byte> payload) const {
+                        float* own, std::span<std::byte> payload) const {
     const LanesLayout layout = Layout(input.gradient.size());
     auto* const codes = reinterpret_cast<uint8_t*>(payload.data()) + layout.BlockOffset(block);
     const auto encode = [&](float input2, std::span<float> y) {
-      const float norm = shared.has_value() ? *shared : OwnNorm(input, block, input2);
+      float norm = shared.value_or(0);
+      if (own != nullptr) *own = OwnNorm(input, block, input2);
+      if (!shared.has_value()) norm = OwnNorm(input, block, input2);
       const float scale = norm < kSmallestNorm ? 0.0f : norm * kStep / static_cast<float>(y.size());
       std::memcpy(payload.data() + layout.ScaleOffset(block), &scale, sizeof scale);
       RandomLanes random;
       kernels().quantize.start_random(RandomStreamOf(seed_, input.context),
                                       static_cast<uint32_t>(block), &random);
-      const CodeRounding rounding = {.inverse = scale == 0 ? 0.0f : 0.25f / scale,
-                                     .scale = scale,
-                                     .table = kTable.data(),
-                                     .base = kStraight.base.data(),
-                                     .slope = kStraight.slope.data(),
-                                     .random = &random};
+      const CodeRounding rounding = {
+          .inverse = scale == 0 ? 0.0f : 0x1p14f / scale, .scale = scale, .random = &random};
       const BlockSums sums = kernels().wire_lanes.round_codes(y.data(), rounding, y.size(), codes);
       const auto m = static_cast<double>(y.size());
       const auto decoded2 = static_cast<double>(sums.decoded2);
@@ -128,7 +103,10 @@ class ThcCodec final : public Codec, public PhasedCodec {
   }
 
   static LanesLayout Layout(size_t elements) {
-    return {.bits = 4, .largest = kGranularity, .elements = elements, .table = kTable};
+    return {.bits = 4,
+            .largest = kGranularity,
+            .elements = elements,
+            .table = std::to_array(kCodeTable)};
   }
   PhiloxStream Rotation(const EncodeContext& context) const {
     return PhiloxStream::Of(seed_, context.key, context.round, kAnyWorker, context.partition);
@@ -143,6 +121,7 @@ class ThcCodec final : public Codec, public PhasedCodec {
   }
 
   const ErrorFeedback feedback_;
+  const ScaleFrom from_;
   const uint64_t seed_;
 };
 
@@ -161,8 +140,9 @@ class ThcPayload final {
 
   size_t blocks() const { return sums_.size(); }
 
-  void EncodeBlock(size_t block, std::optional<float> shared) const {
-    sums_[block] = codec_.EncodeBlock(input_, block, shared, payload_);
+  const BlockSums& EncodeBlock(size_t block, std::optional<float> shared,
+                               float* own = nullptr) const {
+    return sums_[block] = codec_.EncodeBlock(input_, block, shared, own, payload_);
   }
 
   // REQUIRES: all blocks are encoded.
@@ -199,7 +179,8 @@ class AloneRun final : public EncodeRun {
 };
 
 // One worker's exchange of one tensor: the workers agree on the norms of all blocks, then each
-// sends its payloads. Each part but the last has whole blocks.
+// sends its payloads. With the norms of the round before it sends them first, and takes its own
+// norms on the way. Each part but the last has whole blocks.
 class ThcExchange final : public PhasedRun {
  public:
   ThcExchange(const ThcCodec& codec, const PhasedInput& input)
@@ -209,9 +190,18 @@ class ThcExchange final : public PhasedRun {
       first_block_.push_back(blocks);
       blocks += Codec::Blocks(part.elements);
     }
+    const auto is_known = [](float norm) { return norm > 0; };
+    if (codec.wants_memory() && std::ranges::any_of(input.memory, is_known)) {
+      norms_.assign(input.memory.begin(), input.memory.end());
+      own_.resize(blocks);
+    }
   }
 
   absl::Status Contribute(size_t /*phase*/, std::span<float> out) override {
+    if (!own_.empty()) {
+      std::ranges::copy(own_, out.begin());
+      return absl::OkStatus();
+    }
     size_t at = 0;
     for (size_t part = 0; part < input_.parts.size(); ++part) {
       const EncodeInput in = InputOf(part);
@@ -226,16 +216,21 @@ class ThcExchange final : public PhasedRun {
   }
 
   bool has_read_gradients() const override { return false; }
+  bool may_write() const override { return !norms_.empty(); }
 
   absl::Status Take(size_t /*phase*/, std::span<const float> combined,
-                    std::span<const uint32_t> /*contributors*/) override {
+                    std::span<const uint32_t> contributors) override {
     for (size_t block = 0; block < combined.size(); ++block) {
-      if (combined[block] >= 0 && std::isfinite(combined[block])) continue;
+      if (combined[block] >= 0 && combined[block] <= kMaxNorm) continue;
       return absl::InvalidArgumentError(absl::StrCat("norm of all workers: block ", block, " is ",
-                                                     combined[block],
-                                                     ", expected a finite number from 0 on"));
+                                                     combined[block], ", expected 0 to ",
+                                                     kMaxNorm));
     }
-    norms_.assign(combined.begin(), combined.end());
+    // A round to which nobody contributed tells nothing.
+    if (codec_.wants_memory() && !contributors.empty()) {
+      std::ranges::copy(combined, input_.memory.begin());
+    }
+    if (norms_.empty()) norms_.assign(combined.begin(), combined.end());
     return absl::OkStatus();
   }
 
@@ -246,9 +241,17 @@ class ThcExchange final : public PhasedRun {
 
   absl::StatusOr<size_t> Write(size_t part, std::span<std::byte> payload) override {
     workspace_.Reset();
-    const ThcPayload out(codec_, InputOf(part), payload, workspace_);
+    const EncodeInput in = InputOf(part);
+    const ThcPayload out(codec_, in, payload, workspace_);
     for (size_t block = 0; block < out.blocks(); ++block) {
-      out.EncodeBlock(block, norms_[first_block_[part] + block]);
+      const size_t at = first_block_[part] + block;
+      if (own_.empty()) {
+        out.EncodeBlock(block, norms_[at]);
+      } else if (!std::isfinite(out.EncodeBlock(block, norms_[at], &own_[at]).input2)) {
+        // What cannot be encoded is still in the residual, which was x.
+        const EncodeInput x = {.gradient = in.residual, .residual = {}};
+        SLIMPS_RETURN_IF_ERROR(CheckEncodable(part, x, block));
+      }
     }
     stats_[part] = out.Finish();
     return stats_[part].payload_bytes;
@@ -275,7 +278,8 @@ class ThcExchange final : public PhasedRun {
   const ThcCodec& codec_;
   const PhasedInput input_;
   std::vector<size_t> first_block_;  // by part
-  std::vector<float> norms_;         // of all blocks, once taken
+  std::vector<float> norms_;         // of all blocks, for this round; empty: not known yet
+  std::vector<float> own_;           // likewise this worker's; empty: not taken while encoding
   std::vector<EncodeStats> stats_;   // by part, once written
   EncodeWorkspace workspace_;
 };
@@ -295,7 +299,15 @@ absl::StatusOr<std::unique_ptr<Codec>> MakeThcCodec(const CodecSpec& spec, const
   SLIMPS_ASSIGN_OR_RETURN(const uint64_t seed, SeedOption(spec));
   SLIMPS_ASSIGN_OR_RETURN(const ErrorFeedback feedback,
                           ErrorFeedbackOption(spec, ErrorFeedback::kOn));
-  return std::make_unique<ThcCodec>(spec, kernels, feedback, seed);
+  SLIMPS_ASSIGN_OR_RETURN(const size_t scale, ChoiceOption(spec, "scale", kScaleNames, 0));
+  const auto from = static_cast<ScaleFrom>(scale);
+  if (from == ScaleFrom::kPrevious && feedback == ErrorFeedback::kOff) {
+    return absl::InvalidArgumentError(
+        "codec thc: scale=previous with error_feedback=off: expected error_feedback=on, which "
+        "keeps "
+        "what lies outside the range of the round before");
+  }
+  return std::make_unique<ThcCodec>(spec, kernels, feedback, from, seed);
 }
 
 }  // namespace slimps

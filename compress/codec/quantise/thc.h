@@ -26,6 +26,12 @@
 // their maximum; then each worker sends payloads. An encoding without phases, as of a change that
 // is pulled, takes its own norms.
 //
+// With scale=previous the norms are the round before's (the newest round to which some worker
+// contributed). A worker then sends its payloads at once and its norms, which it found on the way,
+// beside them: nobody waits for a round trip, and memory is read once. Rounds without norms before
+// them (the first, or with zeros only) begin with the phase. What lies outside the range, as of a
+// block whose norm was 0 before, is clamped, and the residual keeps it for the next round.
+//
 // The norm is one per block of 4096, not one per partition: blocks are rotated apart, so each has a
 // scale of its own, and a common one would waste levels on blocks with small gradients. It costs 4
 // bytes in 2052.
@@ -37,6 +43,7 @@
 // elements after rotation.
 //
 // Options:
+//   scale           current or previous; default current. previous needs error_feedback=on
 //   seed            default 0
 //   error_feedback  on or off; default on, as the paper has it
 #ifndef SLIMPS_COMPRESS_CODEC_QUANTISE_THC_H_

@@ -20,9 +20,7 @@ class DgcRun final : public RankedRun {
  public:
   DgcRun(const Kernels& kernels, const EncodeInput& input, std::span<std::byte> payload,
          EncodeWorkspace& workspace, const MomentumRule& rule, size_t k, SparseValues values)
-      : RankedRun(kernels, input, payload, workspace, SelectBy::kMagnitude, k, values,
-                  Unprepared()),
-        rule_(rule) {
+      : RankedRun(kernels, input, payload, workspace, {.rank = k}, values), rule_(rule) {
     Prepare();
   }
 

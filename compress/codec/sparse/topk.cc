@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compress/codec/sparse/topk.h"
 
+#include "compress/codec/sparse/select/nested_run.h"
 #include "compress/codec/sparse/select/ranked_run.h"
 #include "compress/codec/sparse/sparse_options.h"
 #include "proto/base/status_macros.h"
@@ -17,8 +18,20 @@ class TopKCodec final : public CountedSparseCodec {
 
   std::unique_ptr<EncodeRun> Begin(const EncodeInput& input, std::span<std::byte> payload,
                                    EncodeWorkspace& workspace) const override {
+    const size_t count = k(input.gradient.size());
+    if (StartsFrom(input)) {
+      return std::make_unique<NestedRun>(kernels(), input, payload, workspace, count, values());
+    }
     return std::make_unique<RankedRun>(kernels(), input, payload, workspace, SelectBy::kMagnitude,
-                                       k(input.gradient.size()), values());
+                                       count, values());
+  }
+
+ private:
+  // True if input.finer has all elements that this codec sends, with their exact values.
+  bool StartsFrom(const EncodeInput& input) const {
+    const auto* const finer = dynamic_cast<const TopKCodec*>(input.finer.codec);
+    return finer != nullptr && finer->values() == SparseValues::kF32 && input.residual.empty() &&
+           finer->k(input.gradient.size()) >= k(input.gradient.size());
   }
 };
 

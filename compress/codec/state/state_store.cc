@@ -74,6 +74,11 @@ absl::Status StateStore::Parse(std::string_view content) {
   return absl::OkStatus();
 }
 
+void StateStore::Forget(KeyId key) {
+  MutexLock lock(&mutex_);
+  std::erase_if(states_, [key](const auto& state) { return state.first.first == key; });
+}
+
 absl::Status StateStore::Repartition(KeyId key, const PartitionGrid& from,
                                      const PartitionGrid& to) {
   MutexLock lock(&mutex_);

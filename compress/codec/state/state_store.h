@@ -65,6 +65,9 @@ class StateStore final {
   // Returns the keys that have states, in rising order.
   std::vector<KeyId> Keys() const;
 
+  // Drops a key's states.
+  void Forget(KeyId key);
+
   // Cuts a tensor's states, made under grid `from`, anew under grid `to` (RepartitionStates).
   [[nodiscard]] absl::Status Repartition(KeyId key, const PartitionGrid& from,
                                          const PartitionGrid& to);

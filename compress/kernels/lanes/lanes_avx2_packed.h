@@ -3,6 +3,7 @@
 #ifndef SLIMPS_COMPRESS_KERNELS_LANES_LANES_AVX2_PACKED_H_
 #define SLIMPS_COMPRESS_KERNELS_LANES_LANES_AVX2_PACKED_H_
 
+#include "compress/kernels/lanes/bytes_256.h"
 #include "compress/kernels/lanes/lanes_avx2.h"
 
 namespace slimps {
@@ -121,41 +122,13 @@ inline void StoreBytes(I32x16 x, uint8_t* p, SomeLanes count) {
   std::memcpy(p, bytes, count.n);
 }
 
-struct I8x32 {
-  __m256i v;
-};
 // Packs work within halves, and the permutation restores the order.
 inline I8x32 PackI8(I32x16 x, I32x16 y) {
   const __m256i low = _mm256_packs_epi32(x.a, x.b), high = _mm256_packs_epi32(y.a, y.b);
   const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
   return {_mm256_permutevar8x32_epi32(_mm256_packs_epi16(low, high), order)};
 }
-inline I8x32 AddI8(I8x32 x, uint8_t n) {
-  return {_mm256_add_epi8(x.v, _mm256_set1_epi8(static_cast<char>(n)))};
-}
-inline I8x32 SetI8(uint8_t n) { return {_mm256_set1_epi8(static_cast<char>(n))}; }
-inline I8x32 LoadI8(const uint8_t* p) {
-  return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))};
-}
-inline I8x32 RepeatI8(const uint8_t* p) {
-  return {_mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
-}
-inline I8x32 AddI8(I8x32 x, I8x32 y) { return {_mm256_add_epi8(x.v, y.v)}; }
-inline I8x32 LowNibblesI8(I8x32 x) { return {_mm256_and_si256(x.v, _mm256_set1_epi8(15))}; }
-inline I8x32 HighNibblesI8(I8x32 x) { return LowNibblesI8({_mm256_srli_epi16(x.v, 4)}); }
-inline I8x32 LookupI8(I8x32 table, I8x32 index) { return {_mm256_shuffle_epi8(table.v, index.v)}; }
-inline void StoreInterleavedI8(I8x32 even, I8x32 odd, uint8_t* p) {
-  const __m256i low = _mm256_unpacklo_epi8(even.v, odd.v);
-  const __m256i high = _mm256_unpackhi_epi8(even.v, odd.v);
-  auto* const to = reinterpret_cast<__m256i*>(p);
-  _mm256_storeu_si256(to, _mm256_permute2x128_si256(low, high, 0x20));
-  _mm256_storeu_si256(to + 1, _mm256_permute2x128_si256(low, high, 0x31));
-}
-inline I8x32 NegateI8(I8x32 x) { return {_mm256_sub_epi8(_mm256_setzero_si256(), x.v)}; }
 inline uint32_t SignBits(I8x32 x) { return static_cast<uint32_t>(_mm256_movemask_epi8(x.v)); }
-inline void StoreI8(I8x32 x, uint8_t* p) {
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), x.v);
-}
 inline void StoreNibblesI8(I8x32 x, uint8_t* p) {
   // Pairs (even + 16 * odd) as 16-bit numbers, then as bytes, a quarter from each half.
   const __m256i pairs = _mm256_maddubs_epi16(x.v, _mm256_set1_epi16(0x1001));

@@ -11,20 +11,20 @@ namespace slimps {
 namespace {
 
 inline BlockSums RoundCodes(float* y, const CodeRounding& rounding, size_t n, uint8_t* out) {
-  const auto wide = static_cast<float>(rounding.table[15]);
   alignas(64) float decoded_of[kLanes];
   for (size_t c = 0; c < kLanes; ++c) {
-    decoded_of[c] = (2 * static_cast<float>(rounding.table[c]) - wide) * rounding.scale;
+    decoded_of[c] = (2 * static_cast<float>(kCodeTable[c]) - kCodeTable[15]) * rounding.scale;
   }
-  const F32x16 inverse = SetF(rounding.inverse), middle = SetF(wide / 4), least = SetF(0);
-  const F32x16 most = SetF(wide / 2), top = SetF(15 * 65536.0f);
-  F32x16 decoded2 = least, error2 = least;
+  const auto units = [](float codes) { return SetF(65536 * codes); };
+  const F32x16 inverse = SetF(rounding.inverse), middle = units(4), third = SetF(1.0f / 3);
+  const F32x16 least = units(-3.5f), most = units(11.5f);
+  const F32x16 from_13 = units(3), to_15 = units(4), from_3 = units(-2), to_27 = units(10);
+  F32x16 decoded2 = SetF(0), error2 = SetF(0);
   const auto code_of = [&](size_t i, I32x16 random) {
     const F32x16 x = LoadF(y + i, AllLanes());
     const F32x16 w = MinF(MaxF(AddF(MulF(x, inverse), middle), least), most);
-    const I32x16 unit = ToNearestInt(w);
-    const F32x16 rise = MulF(LookupF(rounding.slope, unit), w);
-    const F32x16 place = MinF(AddF(LookupF(rounding.base, unit), rise), top);
+    const F32x16 wide = MinF(MaxF(w, from_3), to_27), steep = MinF(MaxF(w, from_13), to_15);
+    const F32x16 place = AddF(MulF(AddF(AddF(w, w), wide), third), steep);
     const I32x16 code = ShiftRightI<16>(AddI(ToNearestInt(place), random));
     const F32x16 decoded = LookupF(decoded_of, code);
     CountSquare(decoded2, decoded);

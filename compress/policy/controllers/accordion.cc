@@ -25,7 +25,7 @@ class Accordion final : public Controller {
   Accordion(const SpecText& spec, CodecLevels levels, double eta, uint64_t every,
             uint64_t min_elements)
       : spec_(ToSpecText(spec.name, spec.options)),
-        plan_{.every_rounds = every, .basis = Basis::kAccumulated},
+        plan_{.every_rounds = every},
         levels_(std::move(levels)),
         min_elements_(min_elements),
         regimes_(eta) {}
@@ -33,6 +33,10 @@ class Accordion final : public Controller {
   std::string spec() const override { return spec_; }
   const ReportPlan& plan() const override { return plan_; }
   std::vector<std::string> Candidates(const TensorInfo& /*tensor*/) const override { return {}; }
+  std::vector<std::string> Choices(const TensorInfo& tensor) const override {
+    if (tensor.elements < min_elements_) return {};
+    return {levels_.First(tensor), levels_.Second(tensor)};
+  }
 
   absl::StatusOr<PolicyDecision> Begin(std::span<const TensorInfo> tensors) override {
     PolicyDecision decision{.from_round = 1, .reason = "accordion: low compression to begin with"};

@@ -152,7 +152,7 @@ bool SuitsTensor(const SpecText& codec, const TensorInfo& tensor) {
     value = std::ranges::find(kFamilies, "powersgd", &Family::codec)->fallback;
   }
   const auto rows = static_cast<double>(tensor.rows), columns = static_cast<double>(tensor.columns);
-  return value < std::min(rows, columns) && value * (rows + columns) < rows * columns;
+  return tensor.rows > 1 && 2 * value * (rows + columns) <= rows * columns;
 }
 
 bool CodecLevels::Suits(const TensorInfo& tensor, const Level& level) const {

@@ -8,8 +8,8 @@
 //   topk       ratio   eight a decade in [D / 10, 10 D], at most 1. The paper has steps of D / 10,
 //                      which are a hundred levels: too many to measure online, and the fewest of
 //                      them where they count, at strong compression
-//   powersgd   rank    every rank in [D / 2, 2 D]. Only for matrices with both sides over the rank
-//                      and factors smaller than the matrix
+//   powersgd   rank    every rank in [D / 2, 2 D]. Only for matrices whose factors take at most
+//                      half as many numbers: others travel as they are
 #ifndef SLIMPS_COMPRESS_POLICY_CONTROLLERS_CODEC_LEVELS_H_
 #define SLIMPS_COMPRESS_POLICY_CONTROLLERS_CODEC_LEVELS_H_
 
@@ -38,8 +38,8 @@ inline std::string ToCodecSpec(const SpecText& codec) {
   return ToSpecText(codec.name, codec.options);
 }
 
-// False if the codec is a low-rank one (powersgd, atomo) and the tensor is no matrix, or one that
-// is no larger than its factors.
+// False if the codec is a low-rank one (powersgd, atomo) and the tensor is no matrix. Or, with
+// powersgd, one that has less than twice as many elements as its factors.
 bool SuitsTensor(const SpecText& codec, const TensorInfo& tensor);
 
 // The levels about one setting, or about and between two settings of the same codec.
@@ -65,7 +65,6 @@ class CodecLevels final {
   // InvalidArgument: the second setting does not compress more than the first.
   [[nodiscard]] absl::Status CheckSecondIsStronger(const std::string& owner) const;
 
-  const std::string& codec() const { return codec_.name; }
   // Returns the range in words: "topk with ratio from 0.001 to 0.1".
   std::string ToString() const;
 

@@ -33,17 +33,11 @@
 
 namespace slimps {
 
-// What x in a report is.
-enum class Basis {
-  kAccumulated,   // the sum of this worker's gradients since its last report, without feedback
-  kWithResidual,  // what an encoding sees: gradient + residual. Squares are means over the rounds
-};
-
 // When workers report, and what.
 struct ReportPlan {
   uint64_t every_rounds = 0;  // a report covers this many rounds; 0: workers report nothing
-  Basis basis = Basis::kAccumulated;
   // True: in every round, workers measure the gains of all steps of the ladders and choose by them.
+  // Reports then have no figures of tensors.
   bool ladders = false;
 
   friend bool operator==(const ReportPlan&, const ReportPlan&) = default;
@@ -64,6 +58,12 @@ class Controller {
   // no levels. The result depends on the options and the tensor alone.
   virtual std::vector<std::string> Candidates(const TensorInfo& tensor) const = 0;
 
+  // Returns all codecs that a decision may name for a tensor, beside raw. The result depends on the
+  // options and the tensor alone.
+  virtual std::vector<std::string> Choices(const TensorInfo& tensor) const {
+    return Candidates(tensor);
+  }
+
   // Returns the decision that holds from round 1 until the first one of Decide. Called once, before
   // Decide; a resumed controller is not asked.
   // InvalidArgument: the policy makes no sense for these tensors. The message says what would do.
@@ -79,15 +79,13 @@ class Controller {
   [[nodiscard]] virtual absl::StatusOr<std::optional<PolicyDecision>> Decide(
       const Report& report, uint64_t from_round) = 0;
 
-  // Returns the state as printable text without line breaks, at most kMaxStateBytes. A controller
-  // of the same spec that restores it decides from then on as this one would.
+  // Returns the state as printable text without line breaks. A controller of the same spec that
+  // restores it decides from then on as this one would.
   virtual std::string SaveState() const = 0;
 
   // Takes a state that SaveState returned. Called instead of Begin.
   // InvalidArgument: the text is no state of this policy. Nothing has changed.
   [[nodiscard]] virtual absl::Status RestoreState(std::string_view state) = 0;
-
-  static constexpr size_t kMaxStateBytes = size_t{16} << 20;
 };
 
 // Makes the controller that `text` describes.

@@ -16,7 +16,7 @@
 // Thread-compatible.
 //
 //   CriticalRegimes regimes(/*eta=*/0.5);
-//   regimes.Observe(report);                 // Basis::kAccumulated, once a window
+//   regimes.Observe(report);                 // once a window
 //   if (regimes.critical(key)) ...
 #ifndef SLIMPS_COMPRESS_POLICY_CONTROLLERS_CRITICAL_REGIMES_H_
 #define SLIMPS_COMPRESS_POLICY_CONTROLLERS_CRITICAL_REGIMES_H_

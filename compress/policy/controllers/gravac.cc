@@ -34,7 +34,7 @@
 // about 40 there, the last factor that costs about a point at that stage.
 //
 // Options:
-//   codec          a codec with a ratio: topk, mstopk, redsync, randomk or dgc, without the ratio;
+//   codec          a codec with a ratio: topk, mstopk, redsync or randomk, without the ratio;
 //                  default topk
 //   theta_min      the first factor; default 10
 //   theta_max      the last one; default 1000
@@ -78,7 +78,7 @@ class Gravac final : public Controller {
  public:
   explicit Gravac(GravacOptions options)
       : options_(std::move(options)),
-        plan_{.every_rounds = options_.window, .basis = Basis::kWithResidual, .ladders = true},
+        plan_{.every_rounds = options_.window, .ladders = true},
         throughputs_(options_.factors.size(), 0) {
     place_.candidate = Above(0);
   }
@@ -233,7 +233,7 @@ std::vector<double> FactorsBetween(double least, double most, bool geometric) {
 }
 
 absl::StatusOr<SpecText> SparseCodecOption(const SpecText& spec) {
-  static constexpr std::string_view kCodecs[] = {"topk", "mstopk", "redsync", "randomk", "dgc"};
+  static constexpr std::string_view kCodecs[] = {"topk", "mstopk", "redsync", "randomk"};
   SLIMPS_ASSIGN_OR_RETURN(SpecText codec, InnerCodecOption(spec, "codec", "topk"));
   if (std::ranges::find(kCodecs, std::string_view(codec.name)) == std::end(kCodecs)) {
     return UnknownName(absl::StrCat("codec for ", OwnerOf(spec)), codec.name, kCodecs);

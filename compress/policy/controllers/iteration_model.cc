@@ -27,9 +27,7 @@ TimedTensor TimedTensorOf(const Report& report, const TensorReport& tensor, RawL
   return timed;
 }
 
-bool KnowsLink(const Report& report) {
-  return report.link.push_ns_per_byte > 0 && report.link.pull_ns_per_byte > 0;
-}
+bool KnowsLink(const Report& report) { return report.link.ns_per_byte > 0; }
 
 double PredictIterationNs(const TimedProblem& problem, const Allocation& allocation) {
   struct Push {
@@ -42,25 +40,22 @@ double PredictIterationNs(const TimedProblem& problem, const Allocation& allocat
     pushes.push_back({problem.tensors[i].ready_ns, &problem.tensors[i].levels[allocation[i]]});
   }
   std::ranges::stable_sort(pushes, in_time);
-  std::vector<double> core_free(std::max<uint32_t>(problem.encode_cores, 1), 0);
+  double encoder_free = 0;
   for (Push& push : pushes) {
     if (push.level->encode_ns == 0) continue;
-    double& core = *std::ranges::min_element(core_free);
-    core = push.at = std::max(core, push.at) + push.level->encode_ns;
+    encoder_free = push.at = std::max(encoder_free, push.at) + push.level->encode_ns;
   }
   std::ranges::stable_sort(pushes, in_time);
   double push_free = 0;
   for (Push& push : pushes) {
-    push_free =
-        std::max(push_free, push.at) + push.level->push_bytes * problem.link.push_ns_per_byte;
-    push.at = push_free + problem.link.push_startup_ns + push.level->decode_ns * problem.workers;
+    push_free = std::max(push_free, push.at) + push.level->push_bytes * problem.link.ns_per_byte;
+    push.at = push_free + problem.link.startup_ns + push.level->decode_ns * problem.workers;
   }
   std::ranges::stable_sort(pushes, in_time);
-  double pull_free = 0, last = problem.compute_ns;
+  double pull_free = 0, last = 0;
   for (const Push& push : pushes) {
-    pull_free =
-        std::max(pull_free, push.at) + push.level->pull_bytes * problem.link.pull_ns_per_byte;
-    last = std::max(last, pull_free + problem.link.pull_startup_ns);
+    pull_free = std::max(pull_free, push.at) + push.level->pull_bytes * problem.link.ns_per_byte;
+    last = std::max(last, pull_free + problem.link.startup_ns);
   }
   return last;
 }

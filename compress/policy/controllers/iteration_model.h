@@ -4,15 +4,15 @@
 //
 // The pipeline, for one worker while all workers use the link:
 //
-//   gradient ready -> encode (one of encode_cores) -> push link -> decode, all workers' payloads
-//                                                  -> pull link -> weight there
+//   gradient ready -> encode -> push link -> decode, all workers' payloads
+//                                -> pull link -> weight there
 //
-// Each link carries one tensor at a time, in the order in which they come: push_ns_per_byte * bytes
-// each. A link's start-up time delays its tensor and nothing else, since the next one follows
-// while an answer is on its way. Decoding delays a tensor, too: servers decode side by side. The
-// iteration ends when the last weight is there, and not before compute_ns.
+// Encoding, and the link in each direction, take one tensor at a time, in the order in which they
+// come; the link takes ns_per_byte * bytes. Its start-up time delays a tensor and nothing else,
+// since the next one follows while an answer is on its way. Decoding delays a tensor, too: servers
+// decode side by side. The iteration ends when the last weight is there.
 //
-//   TimedProblem problem{.link = report.link, .compute_ns = report.compute_ns, ...};
+//   TimedProblem problem{.link = report.link, ...};
 //   const Allocation fastest = Fastest(problem, {uniform});
 //   PredictIterationNs(problem, fastest);
 #ifndef SLIMPS_COMPRESS_POLICY_CONTROLLERS_ITERATION_MODEL_H_
@@ -45,8 +45,6 @@ struct TimedProblem {
   std::vector<TimedTensor> tensors;
   double budget = 0;
   LinkReport link;
-  double compute_ns = 0;
-  uint32_t encode_cores = 1;
   uint32_t workers = 1;
 };
 
@@ -55,7 +53,7 @@ struct TimedProblem {
 enum class RawLevel { kNotAmongThem, kLast };
 TimedTensor TimedTensorOf(const Report& report, const TensorReport& tensor, RawLevel raw);
 
-// True if the report tells what a byte of a push and of a pull take.
+// True if the report tells what a byte takes.
 bool KnowsLink(const Report& report);
 
 double PredictIterationNs(const TimedProblem& problem, const Allocation& allocation);
@@ -63,9 +61,11 @@ double PredictIterationNs(const TimedProblem& problem, const Allocation& allocat
 // Returns the allocation with the least predicted time, of all that were tried; of equally fast
 // ones, that with the fewest bytes. It tries:
 // - each of `starts`
-// - L-GreCo's dynamic programme over link and encoding times. Bytes of tensors that are ready
-//   before a certain moment count nothing, since they travel while other gradients are still being
-//   made; kMoments moments are tried, and encoding counting more or less
+// - one threshold for all tensors (OneThreshold) over link and encoding times. Bytes of tensors
+//   that are ready before a certain moment count nothing, since they travel while other gradients
+//   are still being made; kMoments moments are tried, and encoding counting more or less
+// - for few tensors L-GreCo's dynamic programme, for each moment with the weight of encoding that
+//   was fastest so far
 // - from the fastest of these, changes of single tensors
 // REQUIRES: `starts` is not empty, and all of them are within the budget.
 Allocation Fastest(const TimedProblem& problem, std::span<const Allocation> starts);

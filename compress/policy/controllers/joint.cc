@@ -6,7 +6,17 @@
 //
 // The decision in force stays as long as it is within the budget and the best one is not faster by
 // more than kWorthwhile: a change costs the workers' residuals some of their meaning, and measured
-// times scatter.
+// times scatter. The budget's codec is the first, for it is within the budget on any link.
+//
+// The model knows nothing of cores that several processes share. So what is measured to be slower
+// than what was in force before, by more than kSlower, is taken back, and the model is not followed
+// for kWindowsOfDoubt windows, or until what is in force becomes as slow: then the machine or the
+// link has changed.
+//
+// Small payloads tell little of a link: what they take is nearly all start-up, and the link may be
+// faster than it seems. So, when kWindowsBeforeProbe windows have changed nothing, one window sends
+// as many tensors raw as cost at most kProbeCost of the predicted time, if there are enough of them
+// to tell more. On a slow link there are not, and its figures need no probe.
 //
 // Options:
 //   budget         a codec, whose error for all tensors together is the budget; or a number, the
@@ -18,6 +28,8 @@
 //   min_elements   smaller tensors are sent raw; default 256
 #include <algorithm>
 #include <charconv>
+#include <functional>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -37,6 +49,11 @@ constexpr std::string_view kCodecs =
     "topk:ratio=0.01|topk:ratio=0.001";
 constexpr std::string_view kBudget = "qsgd:bits=4;norm=max";
 constexpr double kWorthwhile = 0.02;
+constexpr double kSlower = 0.1;
+constexpr uint64_t kWindowsOfDoubt = 4;
+constexpr uint64_t kWindowsBeforeProbe = 3;
+constexpr double kProbeCost = 0.05;
+constexpr double kProbeBytes = 2;  // a probe pushes this many times the bytes, or more
 
 struct JointOptions {
   SpecText spec;
@@ -49,8 +66,7 @@ struct JointOptions {
 class Joint final : public Controller {
  public:
   explicit Joint(JointOptions options)
-      : options_(std::move(options)),
-        plan_{.every_rounds = options_.every, .basis = Basis::kAccumulated} {}
+      : options_(std::move(options)), plan_{.every_rounds = options_.every} {}
 
   std::string spec() const override { return ToCodecSpec(options_.spec); }
   const ReportPlan& plan() const override { return plan_; }
@@ -65,11 +81,16 @@ class Joint final : public Controller {
   }
 
   absl::StatusOr<PolicyDecision> Begin(std::span<const TensorInfo> tensors) override {
-    PolicyDecision decision{.from_round = 1, .reason = "joint: raw, nothing is measured yet"};
+    PolicyDecision decision{
+        .from_round = 1,
+        .reason = absl::StrCat("joint: ", First(), " until something is measured")};
     for (const TensorInfo& tensor : tensors) {
       if (tensor.elements < options_.min_elements) continue;
-      in_force_[tensor.key] = "none";
-      decision.tensors[tensor.key] = {.steps = {{}}, .reason = "not measured yet"};
+      const std::vector<std::string> suitable = Candidates(tensor);
+      const bool has_first = std::ranges::find(suitable, First()) != suitable.end();
+      in_force_[tensor.key] = has_first ? First() : "none";
+      decision.tensors[tensor.key] = {.steps = {{.codec = in_force_[tensor.key]}},
+                                      .reason = "not measured yet"};
     }
     return decision;
   }
@@ -83,26 +104,57 @@ class Joint final : public Controller {
     }
     const Measured measured = MeasuredIn(report);
     const Allocation raw = RawOf(measured);
-    Allocation now = AllocationOf(measured, in_force_);
+    const Allocation now = AllocationOf(measured, in_force_);
     const bool valid = WithinBudget(measured, now);
+    if (auto back = TakeBack(report, measured, {now, raw}, from_round)) return back;
+    if (Doubts(report) && valid) return std::nullopt;
     const Allocation best = Fastest(measured.problem, valid ? std::vector{raw, measured.fixed, now}
                                                             : std::vector{raw, measured.fixed});
     const Times times = PredictedTimes(report, measured.problem, {best, now, raw});
-    if (best == now || (valid && times.now <= times.best * (1 + kWorthwhile))) {
-      return std::nullopt;
+    const double worthwhile = std::exchange(probing_, false) ? 0 : kWorthwhile;
+    if (best != now && (!valid || times.now > times.best * (1 + worthwhile))) {
+      quiet_windows_ = 0;
+      if (valid) tried_ = {.before = in_force_, .before_ns = report.iteration_ns};
+      return Take(report, measured, best, times, from_round);
     }
-    return Take(report, measured, best, times, from_round);
+    if (++quiet_windows_ <= kWindowsBeforeProbe) return std::nullopt;
+    quiet_windows_ = 0;
+    const Allocation probe = ProbeOf(report, measured, now);
+    if (probe == now) return std::nullopt;
+    probing_ = true;
+    PolicyDecision decision =
+        Take(report, measured, probe, PredictedTimes(report, measured.problem, {probe, now, raw}),
+             from_round);
+    absl::StrAppend(&decision.reason, "; a probe, since the link may have become faster");
+    return decision;
   }
 
   std::string SaveState() const override {
-    return StateWriter().Add("joint").Add(in_force_).text();
+    return StateWriter()
+        .Add("joint")
+        .Add(in_force_)
+        .Add(quiet_windows_)
+        .Add(uint64_t{probing_})
+        .Add(tried_.before)
+        .Add(tried_.before_ns)
+        .Add(tried_.after_ns)
+        .Add(tried_.windows)
+        .text();
   }
 
   absl::Status RestoreState(std::string_view text) override {
     StateReader state("joint", text);
     auto in_force = state.Codecs();
+    const uint64_t quiet_windows = state.Uint(), probing = state.Uint();
+    Tried tried{.before = state.Codecs()};
+    tried.before_ns = state.Real();
+    tried.after_ns = state.Real();
+    tried.windows = state.Uint();
     SLIMPS_RETURN_IF_ERROR(state.Finish());
     in_force_ = std::move(in_force);
+    quiet_windows_ = quiet_windows;
+    probing_ = probing != 0;
+    tried_ = std::move(tried);
     return absl::OkStatus();
   }
 
@@ -120,6 +172,46 @@ class Joint final : public Controller {
   struct Compared {
     const Allocation &best, &now, &raw;
   };
+  // The newest change, until it has proved itself. Times are measured iterations'.
+  struct Tried {
+    std::map<KeyId, std::string> before = {};  // what was in force
+    double before_ns = 0;                      // 0: no change waits for its proof
+    double after_ns = 0;                       // above 0: it was taken back
+    uint64_t windows = 0;                      // since then
+  };
+
+  // Returns what was in force before the newest change if the change has made iterations slower.
+  std::optional<PolicyDecision> TakeBack(const Report& report, const Measured& measured,
+                                         const std::pair<Allocation, Allocation>& now_and_raw,
+                                         uint64_t from_round) {
+    if (tried_.before_ns == 0 || tried_.after_ns > 0) return std::nullopt;
+    const Allocation before = AllocationOf(measured, tried_.before);
+    if (report.iteration_ns <= tried_.before_ns * (1 + kSlower) ||
+        !WithinBudget(measured, before)) {
+      tried_ = {};
+      return std::nullopt;
+    }
+    tried_.after_ns = report.iteration_ns;
+    quiet_windows_ = 0;
+    const auto& [now, raw] = now_and_raw;
+    PolicyDecision decision =
+        Take(report, measured, before, PredictedTimes(report, measured.problem, {before, now, raw}),
+             from_round);
+    absl::StrAppendFormat(&decision.reason, "; taken back, since it was %.2f measured before",
+                          tried_.before_ns / 1e6);
+    return decision;
+  }
+
+  // True while a change that was taken back says that the model is wrong here.
+  bool Doubts(const Report& report) {
+    if (tried_.after_ns == 0) return false;
+    if (++tried_.windows > kWindowsOfDoubt || report.iteration_ns >= tried_.after_ns) tried_ = {};
+    return tried_.after_ns > 0;
+  }
+
+  std::string First() const {
+    return options_.budget_codec.empty() ? "none" : options_.budget_codec;
+  }
 
   // The model begins with the first gradient. What the measured iteration takes beside that, the
   // forward pass above all, is the same for all allocations.
@@ -173,10 +265,7 @@ class Joint final : public Controller {
 
   Measured MeasuredIn(const Report& report) const {
     Measured measured;
-    measured.problem = {.link = report.link,
-                        .compute_ns = report.compute_ns,
-                        .encode_cores = report.encode_cores,
-                        .workers = report.workers};
+    measured.problem = {.link = report.link, .workers = report.workers};
     for (const TensorReport& tensor : report.tensors) {
       measured.tensors.push_back(&tensor);
       measured.problem.tensors.push_back(TimedTensorOf(report, tensor, RawLevel::kLast));
@@ -189,6 +278,33 @@ class Joint final : public Controller {
       measured.problem.budget = ErrorOf(measured, measured.fixed);
     }
     return measured;
+  }
+
+  // Returns `now` with tensors raw, the largest first, as long as the time is within a probe's
+  // cost; `now` if that makes too few bytes to tell more of the link.
+  static Allocation ProbeOf(const Report& report, const Measured& measured, const Allocation& now) {
+    const TimedProblem& problem = measured.problem;
+    const double predicted = PredictIterationNs(problem, now);
+    const double allowed = predicted + kProbeCost * std::max(report.iteration_ns, predicted);
+    std::vector<size_t> largest_first(now.size());
+    std::iota(largest_first.begin(), largest_first.end(), 0);
+    std::ranges::stable_sort(largest_first, std::ranges::greater(),
+                             [&](size_t i) { return measured.tensors[i]->tensor.elements; });
+    Allocation probe = now;
+    for (const size_t i : largest_first) {
+      const size_t before = std::exchange(probe[i], measured.tensors[i]->levels.size());
+      if (PredictIterationNs(problem, probe) > allowed) probe[i] = before;
+    }
+    const bool tells = PushBytes(problem, probe) >= kProbeBytes * PushBytes(problem, now);
+    return tells ? probe : now;
+  }
+
+  static double PushBytes(const TimedProblem& problem, const Allocation& allocation) {
+    double bytes = 0;
+    for (size_t i = 0; i < allocation.size(); ++i) {
+      bytes += problem.tensors[i].levels[allocation[i]].push_bytes;
+    }
+    return bytes;
   }
 
   PolicyDecision Take(const Report& report, const Measured& measured, const Allocation& best,
@@ -229,6 +345,9 @@ class Joint final : public Controller {
   const JointOptions options_;
   const ReportPlan plan_;
   std::map<KeyId, std::string> in_force_;
+  uint64_t quiet_windows_ = 0;  // since a decision changed something
+  bool probing_ = false;        // the decision in force is a probe
+  Tried tried_;
 };
 
 // Reads budget=NUMBER or budget=CODEC.

@@ -18,12 +18,17 @@ double Ratio(double a, double b) { return b > 0 ? a / b : 0; }
 
 LevelController::LevelController(LevelPolicy policy)
     : policy_(std::move(policy)),
-      plan_{.every_rounds = policy_.allocator == Allocator::kUniform ? 0 : policy_.every,
-            .basis = Basis::kAccumulated} {}
+      plan_{.every_rounds = policy_.allocator == Allocator::kUniform ? 0 : policy_.every} {}
 
 std::vector<std::string> LevelController::Candidates(const TensorInfo& tensor) const {
   const bool measured = plan_.every_rounds > 0 && tensor.elements >= policy_.min_elements;
   return measured ? policy_.levels.For(tensor) : std::vector<std::string>{};
+}
+
+std::vector<std::string> LevelController::Choices(const TensorInfo& tensor) const {
+  if (plan_.every_rounds > 0) return Candidates(tensor);
+  if (tensor.elements < policy_.min_elements) return {};
+  return {policy_.levels.First(tensor)};
 }
 
 std::string LevelController::UniformCodec(const TensorInfo& tensor) const {
@@ -107,8 +112,6 @@ Allocation LevelController::AllocateTime(const Report& report, const Measured& m
   TimedProblem timed{.tensors = {},
                      .budget = measured.problem.budget,
                      .link = report.link,
-                     .compute_ns = report.compute_ns,
-                     .encode_cores = report.encode_cores,
                      .workers = report.workers};
   for (const TensorReport* tensor : measured.tensors) {
     timed.tensors.push_back(TimedTensorOf(report, *tensor, RawLevel::kNotAmongThem));

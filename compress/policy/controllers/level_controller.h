@@ -54,6 +54,7 @@ class LevelController final : public Controller {
   std::string spec() const override { return ToCodecSpec(policy_.spec); }
   const ReportPlan& plan() const override { return plan_; }
   std::vector<std::string> Candidates(const TensorInfo& tensor) const override;
+  std::vector<std::string> Choices(const TensorInfo& tensor) const override;
   absl::StatusOr<PolicyDecision> Begin(std::span<const TensorInfo> tensors) override;
   absl::StatusOr<std::optional<PolicyDecision>> Decide(const Report& report,
                                                        uint64_t from_round) override;

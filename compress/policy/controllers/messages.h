@@ -31,14 +31,10 @@ void PutReport(const Report& report, Message* message) {
   message->set_round(report.round);
   message->set_rounds(report.rounds);
   message->set_iteration_ns(report.iteration_ns);
-  message->set_compute_ns(report.compute_ns);
   message->set_learning_rate(report.learning_rate);
-  message->set_encode_cores(report.encode_cores);
   message->set_pulls_follow_pushes(report.pulls_follow_pushes);
-  message->mutable_link()->set_push_startup_ns(report.link.push_startup_ns);
-  message->mutable_link()->set_push_ns_per_byte(report.link.push_ns_per_byte);
-  message->mutable_link()->set_pull_startup_ns(report.link.pull_startup_ns);
-  message->mutable_link()->set_pull_ns_per_byte(report.link.pull_ns_per_byte);
+  message->mutable_link()->set_startup_ns(report.link.startup_ns);
+  message->mutable_link()->set_ns_per_byte(report.link.ns_per_byte);
   for (const StepReport& step : report.steps) {
     auto* const out = message->add_steps();
     out->set_rounds(step.rounds);
@@ -77,14 +73,10 @@ absl::StatusOr<Report> ReportOf(const Message& message, uint32_t worker) {
                 .round = message.round(),
                 .rounds = message.rounds(),
                 .iteration_ns = message.iteration_ns(),
-                .compute_ns = message.compute_ns(),
                 .learning_rate = message.learning_rate(),
-                .encode_cores = message.encode_cores(),
                 .pulls_follow_pushes = message.pulls_follow_pushes(),
-                .link = {.push_startup_ns = message.link().push_startup_ns(),
-                         .push_ns_per_byte = message.link().push_ns_per_byte(),
-                         .pull_startup_ns = message.link().pull_startup_ns(),
-                         .pull_ns_per_byte = message.link().pull_ns_per_byte()}};
+                .link = {.startup_ns = message.link().startup_ns(),
+                         .ns_per_byte = message.link().ns_per_byte()}};
   for (const auto& step : message.steps()) {
     report.steps.push_back(
         {.rounds = step.rounds(), .iteration_ns = step.iteration_ns(), .gain = step.gain()});

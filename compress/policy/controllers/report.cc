@@ -48,8 +48,7 @@ absl::Status CheckTensor(const Report& report, const TensorReport& tensor) {
 absl::Status CheckReport(const Report& report) {
   const LinkReport& link = report.link;
   for (const double amount :
-       {report.iteration_ns, report.compute_ns, report.learning_rate, link.push_startup_ns,
-        link.push_ns_per_byte, link.pull_startup_ns, link.pull_ns_per_byte}) {
+       {report.iteration_ns, report.learning_rate, link.startup_ns, link.ns_per_byte}) {
     if (!IsAmount(amount)) {
       return BadReport(report, "expected finite times, link and learning rate of 0 or more");
     }
@@ -168,10 +167,8 @@ LinkReport MergeLinks(const Reports& reports) {
   const auto mean = [&](double LinkReport::*part) {
     return MeanKnown(reports, [part](const Report& report) { return report.link.*part; });
   };
-  return {.push_startup_ns = mean(&LinkReport::push_startup_ns),
-          .push_ns_per_byte = mean(&LinkReport::push_ns_per_byte),
-          .pull_startup_ns = mean(&LinkReport::pull_startup_ns),
-          .pull_ns_per_byte = mean(&LinkReport::pull_ns_per_byte)};
+  return {.startup_ns = mean(&LinkReport::startup_ns),
+          .ns_per_byte = mean(&LinkReport::ns_per_byte)};
 }
 
 absl::StatusOr<Reports> InRankOrder(std::span<const Report> reports) {
@@ -202,13 +199,10 @@ absl::StatusOr<Report> MergeReports(std::span<const Report> reports) {
                 .round = first.round,
                 .rounds = first.rounds,
                 .iteration_ns = mean(&Report::iteration_ns),
-                .compute_ns = mean(&Report::compute_ns),
-                .encode_cores = first.encode_cores,
                 .pulls_follow_pushes = first.pulls_follow_pushes,
                 .link = MergeLinks(ordered)};
   for (const Report* report : ordered) {
     if (merged.learning_rate == 0) merged.learning_rate = report->learning_rate;
-    merged.encode_cores = std::min(merged.encode_cores, report->encode_cores);
   }
   for (size_t step = 0; step < first.steps.size(); ++step) {
     merged.steps.push_back(MergeStep(step, ordered));

@@ -38,10 +38,11 @@ struct TensorInfo {
   friend bool operator==(const TensorInfo&, const TensorInfo&) = default;
 };
 
-// What one codec would do to one tensor. x is what the plan's basis says (controller.h).
+// What one codec would do to x, the sum of one tensor's gradients since the worker's last report,
+// without feedback.
 struct LevelReport {
   std::string codec;           // one of the controller's candidates, as it was written there
-  double error_norm2 = 0;      // |x - decode(encode(x))|^2, no residual committed
+  double error_norm2 = 0;      // |x - decode(encode(x))|^2
   uint64_t payload_bytes = 0;  // all partitions and all phases of one push, per round
   double encode_ns = 0;        // at the worker, per round
   double decode_ns = 0;        // at the server, per round and worker
@@ -56,21 +57,21 @@ struct TensorReport {
   // Report::pulls_follow_pushes.
   uint64_t pull_bytes = 0;
 
-  double input_norm2 = 0;           // |x|^2; with Basis::kAccumulated the gradient's norm, squared
+  double input_norm2 = 0;           // |x|^2
   std::vector<LevelReport> levels;  // in the order of the controller's candidates
 };
 
 // How a worker got on with one step of the ladders in force (decision.h).
 struct StepReport {
   uint64_t rounds = 0;      // rounds that this step was chosen for
-  double iteration_ns = 0;  // mean time of their iterations
+  double iteration_ns = 0;  // trimmed mean time of their iterations
   double gain = 0;          // |C(x)|^2 / |x|^2, smoothed (step_choice.h); raw: 1
 };
 
-// The link as one worker sees it, while all workers use it. 0: not known.
+// The link as one worker sees it, while all workers use it: the same in both directions, since only
+// pushes are timed. 0: not known.
 struct LinkReport {
-  double push_startup_ns = 0, push_ns_per_byte = 0;
-  double pull_startup_ns = 0, pull_ns_per_byte = 0;
+  double startup_ns = 0, ns_per_byte = 0;
 };
 
 struct Report {
@@ -79,9 +80,7 @@ struct Report {
   uint64_t round = 0;    // the newest round covered
   uint64_t rounds = 0;   // how many rounds are covered, up to and with `round`
   double iteration_ns = 0;
-  double compute_ns = 0;             // the iteration without waiting for pushes or pulls
   double learning_rate = 0;          // of `round`; 0: not known
-  uint32_t encode_cores = 1;         // how many tensors a worker encodes at a time
   bool pulls_follow_pushes = false;  // answers are coded like the pushes that they answer
   LinkReport link;
   std::vector<StepReport> steps;      // by the number of the step; empty: no ladders
@@ -94,8 +93,8 @@ struct Report {
 // - bytes are the mean, rounded up
 // - times and the link are trimmed means (robust.h) of the workers that know them
 // - a step's time is the mean over its rounds; its gain, the mean of the workers that know it
-// - the learning rate is that of the lowest rank that knows it; encode_cores is the smallest;
-//   pulls_follow_pushes is that of the lowest rank
+// - the learning rate is that of the lowest rank that knows it; pulls_follow_pushes, that of the
+//   lowest rank
 // A tensor is kept if every worker reported it; a level, if every worker reported it.
 // InvalidArgument: no report, a rank twice, rounds, shapes or numbers of steps that disagree, keys
 // that do not rise, a codec twice in one tensor, or a number that is negative or not finite. The

@@ -51,16 +51,16 @@ void StepChoice::Observe(std::span<const double> gains) {
 
 void StepChoice::EndIteration(size_t step, double iteration_ns) {
   steps_[step].rounds += 1;
-  steps_[step].total_ns += iteration_ns;
+  steps_[step].iteration_ns.Add(static_cast<int64_t>(iteration_ns));
 }
 
 std::vector<StepReport> StepChoice::TakeReport() {
   std::vector<StepReport> report;
   for (Step& step : steps_) {
     const uint64_t rounds = std::exchange(step.rounds, 0);
-    const double total_ns = std::exchange(step.total_ns, 0);
+    const SampleWindow times = std::exchange(step.iteration_ns, SampleWindow());
     report.push_back({.rounds = rounds,
-                      .iteration_ns = rounds == 0 ? 0 : total_ns / static_cast<double>(rounds),
+                      .iteration_ns = static_cast<double>(times.average()),
                       .gain = step.gain.value_or(0)});
   }
   return report;

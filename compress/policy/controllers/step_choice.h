@@ -21,6 +21,7 @@
 
 #include "compress/policy/controllers/decision.h"
 #include "compress/policy/controllers/report.h"
+#include "compress/policy/robust.h"
 
 namespace slimps {
 
@@ -44,7 +45,8 @@ class StepChoice final {
   // the other steps as they are.
   void Observe(std::span<const double> gains);
 
-  // Says how long an iteration with `step` took. REQUIRES: step < steps().
+  // Says how long an iteration with `step` took. A few long ones, as with an evaluation or a
+  // checkpoint between two rounds, do not move what is reported. REQUIRES: step < steps().
   void EndIteration(size_t step, double iteration_ns);
 
   // Returns the report since the last one, one entry per step, and begins the next.
@@ -56,7 +58,7 @@ class StepChoice final {
     double min_gain = 0;
     std::optional<double> gain = {};  // smoothed
     uint64_t rounds = 0;              // since the last report
-    double total_ns = 0;
+    SampleWindow iteration_ns = SampleWindow();
   };
 
   double smoothing_;

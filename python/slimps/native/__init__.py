@@ -9,6 +9,7 @@
     exchange.py       a model's training steps
     calls.py          waits, so that signal handlers and other threads run meanwhile
     completions.py    waits for pulls on a thread of its own
+    gpu_array.py      memory of a GPU
     arrays.py         addresses of arrays, lists of keys with their arrays
     updating.py       a local store's updater
     requirements.py   what Python must bring along
@@ -23,6 +24,7 @@ requirements.check()
 from slimps.native.arrays import are_apart  # noqa: E402
 from slimps.native.exchange import Exchange, ExchangeSettings  # noqa: E402
 from slimps.native.optimizer import OptimizerSpec, Schedule  # noqa: E402
+from slimps.native.gpu_array import GpuArray  # noqa: E402
 from slimps.native.options import Options  # noqa: E402
 from slimps.native.store import Store  # noqa: E402
 from slimps.native.structs import LAYERS  # noqa: E402
@@ -31,6 +33,7 @@ __all__ = [
     "LAYERS",
     "Exchange",
     "ExchangeSettings",
+    "GpuArray",
     "OptimizerSpec",
     "Options",
     "Schedule",

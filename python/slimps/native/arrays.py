@@ -11,17 +11,19 @@ from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 import numpy as np
 
 from slimps.native import structs
+from slimps.native.gpu_array import GpuArray
 from slimps.native.library import text
 
 Name = Union[int, str]
+Array = Union[np.ndarray, GpuArray]
 
 _FLOAT32 = np.dtype(np.float32)
 _addressof = ctypes.addressof
 _view: Any = (ctypes.c_char * 0).from_buffer  # far cheaper than ndarray.ctypes; for writable arrays
 
 
-def address(values: np.ndarray) -> int:
-    """Returns the address of a packed array's first element.
+def address(values: Array) -> int:
+    """Returns the address of a packed array's first element, on the host or on a GPU.
 
     TypeError: not an array of contiguous float32.
     """
@@ -32,18 +34,20 @@ def address(values: np.ndarray) -> int:
         return found
 
 
-def address_to_write(values: np.ndarray) -> int:
+def address_to_write(values: Array) -> int:
     """Same as address(). TypeError: also if the array is read-only."""
     try:
-        if values.dtype == _FLOAT32:
+        if values.dtype == _FLOAT32:  # type: ignore[union-attr]  # asked first: the usual case
             return _addressof(_view(values))
     except (AttributeError, TypeError):
         pass
+    if isinstance(values, GpuArray):
+        return values.address
     _packed(values)
     raise TypeError("array: expected one to write, got a read-only one")
 
 
-def _packed(values: np.ndarray) -> np.ndarray:
+def _packed(values: Array) -> np.ndarray:
     if not isinstance(values, np.ndarray):
         raise TypeError("array: expected an array of numpy.float32, got %s" % type(values).__name__)
     if values.dtype != _FLOAT32 or not values.flags.c_contiguous:
@@ -54,7 +58,7 @@ def _packed(values: np.ndarray) -> np.ndarray:
     return values
 
 
-def are_apart(arrays: Sequence[np.ndarray]) -> bool:
+def are_apart(arrays: Sequence[Array]) -> bool:
     """True if no two of these packed arrays overlap."""
     starts = np.array([address(one) for one in arrays], np.uint64)
     ends = starts + np.array([one.nbytes for one in arrays], np.uint64)
@@ -101,29 +105,43 @@ class Items:
         self,
         keys: Keys,
         names: Sequence[Name],
-        gradients: Optional[Sequence[Sequence[np.ndarray]]] = None,
-        outs: Optional[Sequence[np.ndarray]] = None,
+        gradients: Optional[Sequence[Sequence[Array]]] = None,
+        outs: Optional[Sequence[Array]] = None,
     ) -> None:
         self._arrays = gradients, outs
         self._devices = array("Q", [address(one) for devices in gradients or () for one in devices])
         pointers = self._devices.buffer_info()[0]
+        self._places: List[Any] = []
         words: List[int] = []
         for name, devices, out in zip(
             names, gradients or itertools.repeat(()), outs or itertools.repeat(None)
         ):
             count = len(devices)
             words += (
-                64,  # bytes of a slimps_item
+                80,  # bytes of a slimps_item
                 *keys[name],
                 pointers,
                 count,
                 0 if out is None else address_to_write(out),
                 devices[0].size if out is None else out.size,
+                self._place(devices),
+                self._place(() if out is None else (out,)),
             )
             pointers += 8 * count
         self._words = array("Q", words)
         self.address, _ = self._words.buffer_info()
         self.count = len(names)
+
+    def _place(self, arrays: Sequence[Array]) -> int:
+        """Returns the address of the arrays' slimps_places, or 0 if all lie on the host."""
+        if not any(isinstance(one, GpuArray) for one in arrays):
+            return 0
+        places = (structs.Place * len(arrays))()
+        for place, one in zip(places, arrays):
+            if isinstance(one, GpuArray):
+                place.kind, place.device, place.stream = structs.CUDA, one.device, one.stream
+        self._places.append(places)
+        return _addressof(places)
 
 
 def shape_of(shape: Iterable[int]) -> Any:

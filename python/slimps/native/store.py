@@ -19,7 +19,8 @@ import numpy as np
 
 from slimps.errors import FailedPreconditionError
 from slimps.native import calls, completions, figures, structs, updating
-from slimps.native.arrays import Items, Keys, Name, address, address_to_write, shape_of
+from slimps.native.arrays import Array, Items, Keys, Name, address, address_to_write, shape_of
+from slimps.native.gpu_array import GpuArray
 from slimps.native.library import at_once, check, error, lib, text
 from slimps.native.optimizer import Optimizer, OptimizerSpec
 from slimps.native.options import Options
@@ -45,6 +46,7 @@ class Store:
         self._keys = Keys()
         self._free: List[calls.Call] = []  # used again and again, each by one thread at a time
         self._kept: List[Any] = []
+        self._gpu_gradients: Dict[Name, Any] = {}  # which the library may still read
         self._updating = updating.Updating()
         self._updaters: List[Any] = []
         self._aborted = False  # then close() reports no error: the caller knows of the abort
@@ -127,25 +129,33 @@ class Store:
         )
 
     def push(
-        self, names: Sequence[Name], gradients: Sequence[Sequence[np.ndarray]], priority: int
+        self, names: Sequence[Name], gradients: Sequence[Sequence[Array]], priority: int
     ) -> None:
         """Pushes for each key the sum of one array per device.
 
-        After a key that is refused, the keys behind it are not pushed.
+        After a key that is refused, the keys behind it are not pushed. Arrays of a GPU are kept
+        until the key's next push, which waits for them, or until it is pulled.
         """
         items = Items(self._keys, names, gradients)
-        self._run(lib.slimps_push_list, items.address, items.count, priority, lent=items)
+        try:
+            self._run(lib.slimps_push_list, items.address, items.count, priority, lent=items)
+        finally:
+            for name, devices in zip(names, gradients):
+                if any(isinstance(one, GpuArray) for one in devices):
+                    self._gpu_gradients[name] = devices
 
-    def pull(self, names: Sequence[Name], outs: Sequence[np.ndarray], priority: int) -> None:
+    def pull(self, names: Sequence[Name], outs: Sequence[Array], priority: int) -> None:
         """Pulls each key into an array, all at once. No two arrays may overlap."""
         items = Items(self._keys, names, None, outs)
         self._run(lib.slimps_pull_list, items.address, items.count, priority, lent=items)
+        for name in names:
+            self._gpu_gradients.pop(name, None)
 
     def push_pull(
         self,
         names: Sequence[Name],
-        gradients: Sequence[Sequence[np.ndarray]],
-        outs: Sequence[np.ndarray],
+        gradients: Sequence[Sequence[Array]],
+        outs: Sequence[Array],
         priority: int,
     ) -> None:
         """Pushes as push() does and pulls each key as soon as it is pushed."""
@@ -279,6 +289,7 @@ class Store:
 
     def wait(self) -> None:
         self._run(lib.slimps_wait)
+        self._gpu_gradients.clear()
 
     def leave(self) -> None:
         self._run(lib.slimps_leave)

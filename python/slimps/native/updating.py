@@ -7,7 +7,8 @@
     raised = updating.take_raised()             # what the updater has raised on this thread
 
 A signal's handler may raise before the callback's first line or behind its last one. Then ctypes
-tells sys.unraisablehook, and the library takes for a status what the memory holds.
+tells sys.unraisablehook, and the library takes for a status what the memory holds. It may also
+raise while Python frees an earlier call's handle, and Python tells the hook, too.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ from slimps.native.arrays import Name
 Updater = Callable[[Name, np.ndarray, np.ndarray], None]
 
 _raised: Dict[int, BaseException] = {}  # by thread
-_CALLBACK = "Updating.callback.<locals>.call"
-_KEEPS = "_keep_what_ctypes_drops.<locals>.keep"
+# Functions of this package whose exceptions nobody else can raise.
+_DROPPED = ("Updating.callback.<locals>.call", "Call.__del__")
+_KEEPS = "_keep_what_is_dropped.<locals>.keep"
 
 
 class Updating:
@@ -41,7 +43,7 @@ class Updating:
 
     def callback(self, updater: Updater) -> Any:
         """Returns the C function that calls `updater`. It must live as long as the store has it."""
-        _keep_what_ctypes_drops()
+        _keep_what_is_dropped()
 
         def call(_: Any, key: structs.Key, gradient: int, weight: int, elements: int) -> int:
             try:
@@ -58,7 +60,7 @@ class Updating:
         return structs.Updater(call)
 
     def take_raised(self) -> Optional[BaseException]:
-        """Returns what this thread's newest updater raised, once; None: nothing.
+        """Returns what this thread's newest updater raised or Python dropped, once; None: nothing.
 
         The thread runs no updater of the store any more.
         """
@@ -66,14 +68,15 @@ class Updating:
         return _raised.pop(threading.get_ident(), None)
 
 
-def _keep_what_ctypes_drops() -> None:
+def _keep_what_is_dropped() -> None:
     before = sys.unraisablehook
     if getattr(before, "__qualname__", "") == _KEEPS:
         return
 
     def keep(unraisable: Any) -> None:
         # Python 3.13 names the function in the message only.
-        if _CALLBACK in "%r %s" % (unraisable.object, unraisable.err_msg):
+        said = "%r %s" % (unraisable.object, unraisable.err_msg)
+        if any(name in said for name in _DROPPED):
             _raised[threading.get_ident()] = unraisable.exc_value
         else:
             before(unraisable)

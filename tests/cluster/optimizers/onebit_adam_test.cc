@@ -224,6 +224,38 @@ TEST(OnebitAdam, WithoutANumberTheWarmUpEndsWhenTheVarianceIsStable) {
   EXPECT_EQ(FirstCompressed(Train(run)), 0u) << "the variance falls";
 }
 
+// Updates that plain AdamW made say nothing of the variance that 1-bit Adam begins with.
+TEST(OnebitAdam, TheRuleComparesItsOwnUpdatesOnly) {
+  InProcessCluster cluster(Options());
+  cluster.RunWorkers([&](KVStore& store) {
+    auto [weights, tensors] = RandomTensors(kSizes);
+    ASSERT_STATUS_OK(store.Init(tensors));
+    wire::OptimizerSpec optimizer = AdamW();
+    for (int round = 1; round <= 20; ++round) {
+      if (round == 1 || round == 11) {
+        ASSERT_STATUS_OK(store.SetOptimizer(optimizer));
+        ASSERT_STATUS_OK(store.Barrier());
+        optimizer = OnebitAdam(0);
+        optimizer.set_beta2(0.8);  // so it looks after each 5 rounds
+      }
+      const uint64_t before = store.totals().bytes_pushed;
+      for (size_t k = 0; k < kSizes.size(); ++k) {
+        // Gradients that fall fast: the variance is never stable.
+        std::vector<float> gradient = Random(kSizes[k], 1000 * round + 10 * k + store.rank());
+        for (float& value : gradient) value *= static_cast<float>(std::pow(0.5, round));
+        ASSERT_STATUS_OK(store.Push(tensors[k].key, gradient, 0));
+      }
+      for (size_t k = 0; k < kSizes.size(); ++k) {
+        ASSERT_STATUS_OK(store.Pull(tensors[k].key, weights[k], 0));
+      }
+      size_t raw = 0;
+      for (const size_t size : kSizes) raw += size * sizeof(float);
+      if (round <= 10) continue;
+      EXPECT_EQ(store.totals().bytes_pushed - before, raw) << "round " << round;
+    }
+  });
+}
+
 TEST(OnebitAdam, TheOthersGoOnWhenAWorkerLeaves) {
   ClusterOptions options = Options();
   Mutex mutex;

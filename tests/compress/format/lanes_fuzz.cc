@@ -65,7 +65,6 @@ void CheckChosen(std::span<const uint8_t> input) {
   const auto next = [&] { return input[at = at + 1 < input.size() ? at + 1 : 3]; };
   std::vector<Bytes> payloads(workers, Bytes(layout.PayloadBytes()));
   std::vector<PayloadView> views;
-  std::vector<std::span<const std::byte>> spans;
   for (Bytes& payload : payloads) {
     for (size_t i = layout.BlockOffset(0); i < payload.size(); ++i) {
       payload[i] = static_cast<std::byte>(next());
@@ -77,12 +76,11 @@ void CheckChosen(std::span<const uint8_t> input) {
     BuildLanesHeader(layout, payload);
     Require(ValidateLanes(payload, elements).ok());
     views.push_back({PayloadFormat::kRotated, payload});
-    spans.push_back(payload);
   }
   Require(LanesRun(views) == workers);
   SumEverywhere(views, elements);
-  Bytes sum(LanesSumBytes(spans));
-  BuildLanesSum(BestKernels(), spans, sum);
+  Bytes sum(LanesSumBytes(views));
+  BuildLanesSum(BestKernels(), views, sum);
   Require(ValidateLanes(sum, elements).ok());
   const PayloadView view = {PayloadFormat::kRotated, sum};
   std::vector<float> once(elements), one_by_one(elements);

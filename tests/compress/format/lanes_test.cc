@@ -74,9 +74,9 @@ std::vector<float> SumOf(const std::vector<PayloadView>& views, size_t elements,
 }
 
 Bytes SumPayload(const std::vector<Bytes>& payloads) {
-  const std::vector<std::span<const std::byte>> spans(payloads.begin(), payloads.end());
-  Bytes sum(LanesSumBytes(spans));
-  BuildLanesSum(BestKernels(), spans, sum);
+  const std::vector<PayloadView> views = Views(payloads);
+  Bytes sum(LanesSumBytes(views));
+  BuildLanesSum(BestKernels(), views, sum);
   return sum;
 }
 
@@ -175,6 +175,15 @@ TEST(Lanes, ARunEndsBeforeItsSumExceedsSixteenBits) {
   std::vector<float> expected(16);
   for (const Bytes& one : payloads) DecodeAdd(kRotated, one, 16, 0, expected);
   EXPECT_EQ(Difference(SumOf(Views(payloads), 16), expected), "");
+}
+
+TEST(Lanes, ASumIsValidAsLongAsItIsFinite) {
+  const Made made = {.elements = 2 * kBlockElements, .scale = 1e33f};  // the second block has 2e33
+  const std::vector<Bytes> one = {Codes(made, 1)}, two = {one[0], Codes(made, 2)};
+  EXPECT_TRUE(LanesSumIsFinite(Views(one)));
+  EXPECT_TRUE(Validate(SumPayload(one), made.elements).ok());
+  EXPECT_FALSE(LanesSumIsFinite(Views(two)));
+  EXPECT_THAT(Validate(SumPayload(two), made.elements).message(), HasSubstr("scale of block 1"));
 }
 
 TEST(Lanes, EveryLyingFieldIsRefusedByName) {

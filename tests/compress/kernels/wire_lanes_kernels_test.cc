@@ -19,25 +19,9 @@ namespace {
 constexpr RandomStream kRandom = {1, 2, 3, 4, 5};
 constexpr PhiloxStream kStream = {1, 2, 3, 4, 5};
 constexpr uint32_t kBlock = 2;
-constexpr std::array<uint8_t, 16> kTable = {0,  3,  5,  7,  9,  11, 13, 14,
-                                            15, 17, 19, 21, 23, 25, 27, 30};
+constexpr const auto& kTable = kCodeTable;
 constexpr uint32_t kCanary = 0xdeadbeef;
 const size_t kLengths[] = {16, 32, 64, 128, 2048, 4096};
-
-struct Straight {
-  std::array<float, 16> base, slope;
-};
-Straight Straightened() {
-  Straight straight;
-  for (uint32_t k = 0; k < 16; ++k) {
-    uint32_t z = 0;
-    while (z < 14 && kTable[z + 1] + 1u <= 2 * k) ++z;
-    const double slope = 65536.0 / (kTable[z + 1] - kTable[z]);
-    straight.slope[k] = static_cast<float>(2 * slope);
-    straight.base[k] = static_cast<float>(65536.0 * z - slope * kTable[z]);
-  }
-  return straight;
-}
 
 std::vector<uint8_t> RandomBytes(size_t n, uint64_t seed) {
   std::mt19937_64 random(seed);
@@ -64,18 +48,13 @@ class WireLaneKernelsTest : public ::testing::TestWithParam<const Kernels*> {
     BlockSums sums;
   };
   static Rounded Round(const Kernels& kernels, const std::vector<float>& y, float scale) {
-    static const Straight straight = Straightened();
     RandomLanes random;
     kernels.quantize.start_random(kRandom, kBlock, &random);
     Rounded out = {std::vector<uint8_t>(y.size() / 2 + 1, 0xA5), y, {}};
-    out.sums = kernels.wire_lanes.round_codes(out.decoded.data(),
-                                              {.inverse = scale == 0 ? 0.0f : 0.25f / scale,
-                                               .scale = scale,
-                                               .table = kTable.data(),
-                                               .base = straight.base.data(),
-                                               .slope = straight.slope.data(),
-                                               .random = &random},
-                                              y.size(), out.codes.data());
+    out.sums = kernels.wire_lanes.round_codes(
+        out.decoded.data(),
+        {.inverse = scale == 0 ? 0.0f : 0x1p14f / scale, .scale = scale, .random = &random},
+        y.size(), out.codes.data());
     EXPECT_EQ(out.codes.back(), 0xA5) << "nothing is written past the end";
     return out;
   }
@@ -146,7 +125,7 @@ TEST_P(WireLaneKernelsTest, LevelsAreAddedUpFromAnyNumberOfTerms) {
         expected[i] = lanes[i] = static_cast<uint32_t>(7000 + i);
         for (const auto& term : terms) expected[i] += kTable[CodeOf(term, i)];
       }
-      mine().wire_lanes.add_codes(pointers.data(), count, kTable.data(), n, lanes.data());
+      mine().wire_lanes.add_codes(pointers.data(), count, kTable, n, lanes.data());
       ASSERT_EQ(lanes, expected) << n << " elements of " << count;
     }
   }

@@ -9,6 +9,7 @@
 #include "gtest/gtest.h"
 #include "server/round/aggregate.h"
 #include "server/round/partition.h"
+#include "server/round/partition_rows.h"
 #include "tests/server/round/server_test_util.h"
 
 namespace slimps {
@@ -104,6 +105,42 @@ TEST(AuxiliaryPartition, ASumsRowsAreMadeOrthonormal) {
   ApplyAll(*partition);
   EXPECT_THAT(Pulled(*partition, 1),
               ElementsAre(FloatEq(0.6f), FloatEq(0.8f), FloatEq(0.8f), FloatEq(-0.6f)));
+}
+
+TEST(AuxiliaryPartition, FirstRowsAreCombinedAsIfThereWereNoOthers) {
+  for (const size_t most : {size_t{1} << 20, size_t{4}}) {  // the second sums what waits
+    PartitionSpec spec = Spec(Combine::kOrthogonalise, 6, 2, 3);
+    spec.waiting = std::make_shared<WaitingBytes>(most);
+    auto partition = Make(spec);
+    ASSERT_TRUE(partition->Push(1, 0, 2, Raw({1, 4})).ok());
+    ASSERT_TRUE(partition->Push(1, 1, 2, Raw({2, 0})).ok());
+    ASSERT_TRUE(partition->Push(1, 2, 2, {}).ok());  // ABSENT
+    ApplyAll(*partition);
+    const WireValue value = FirstOf(partition->spec(), 2, partition->Share(1)).value();
+    EXPECT_THAT(Floats(value.payload), ElementsAre(FloatEq(0.6f), FloatEq(0.8f)));
+    EXPECT_EQ(value.hash, HashBytes(value.payload.bytes()));
+    EXPECT_THAT(value.contributors, ElementsAre(0, 1));
+    EXPECT_THAT(Pulled(*partition, 1), ElementsAre(FloatEq(0.6f), FloatEq(0.8f), 0, 0, 0, 0));
+    // The next round may need another number of rows.
+    ASSERT_TRUE(partition->Push(2, 0, 4, Raw({0, 2, 5, 1})).ok());
+    ASSERT_TRUE(partition->Push(2, 1, 6, {}).ok());
+    ASSERT_TRUE(partition->Push(2, 2, 6, {}).ok());
+    ApplyAll(*partition);
+    EXPECT_THAT(Pulled(*partition, 2), ElementsAre(0, 1, 1, 0, 0, 0));
+  }
+}
+
+TEST(AuxiliaryPartition, OnlyWholeFirstRowsAreTaken) {
+  auto partition = Make(Spec(Combine::kOrthogonalise, 6, 2, 1));
+  EXPECT_EQ(FirstOf(partition->spec(), 2, {.format = PayloadFormat::kRows}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_FALSE(partition->Push(1, 0, 3, Raw({1, 2, 3})).ok());
+  EXPECT_FALSE(partition->Push(1, 0, 8, Raw({1, 2, 3, 4, 5, 6, 7, 8})).ok());
+  EXPECT_FALSE(partition->Push(1, 0, 0, {}).ok());
+  PartitionSpec tensor = Spec(Combine::kSum, 6, 2, 1);
+  tensor.auxiliary = false;
+  EXPECT_FALSE(Make(tensor)->Push(1, 0, 2, Raw({1, 2})).ok());
+  ASSERT_TRUE(partition->Push(1, 0, 2, Raw({1, 2})).ok());
 }
 
 TEST(AuxiliaryPartition, ThePullNamesWhoContributed) {

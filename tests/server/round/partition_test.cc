@@ -2,12 +2,17 @@
 #include "server/round/partition.h"
 
 #include <algorithm>
+#include <cstring>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "compress/codec/codec.h"
+#include "compress/format/lanes.h"
+#include "compress/format/sum.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/server/round/server_test_util.h"
@@ -53,6 +58,73 @@ TEST(Partition, WithoutAnOptimizerARoundStoresTheSumOverWorkers) {
   ApplyAll(*partition);
   EXPECT_THAT(WeightsOf(*partition), ElementsAre(11, 22));
   EXPECT_EQ(partition->version(), 1);
+}
+
+// Returns a payload of thc. All workers' have one rotation and one scale: `scale`, if it is given.
+ClaimedPayload Lanes(uint32_t worker, size_t elements, std::optional<float> scale = {}) {
+  const auto codec = MakeCodec("thc").value();
+  const std::vector<float> gradient = RandomValues(elements, 1);
+  std::vector<std::byte> payload(codec->MaxPayloadBytes(elements));
+  const EncodeInput input = {.gradient = gradient, .residual = {}, .context = {.worker = worker}};
+  EXPECT_TRUE(codec->Encode(input, payload).ok());
+  const LanesLayout layout = LanesLayoutOf(payload);
+  for (size_t block = 0; scale.has_value() && block < layout.blocks(); ++block) {
+    std::memcpy(payload.data() + layout.ScaleOffset(block), &*scale, sizeof *scale);
+  }
+  BuildLanesHeader(layout, payload);
+  return {.format = codec->format(), .payload = Payload::Copy(payload), .checksum = worker + 1};
+}
+
+TEST(Partition, WithoutAnOptimizerIntegersAreTheAnswer) {
+  constexpr size_t kElements = 5000;
+  auto partition = Make(Spec(kElements, 2), std::vector<float>(kElements), {});
+  const ClaimedPayload pushed[] = {Lanes(0, kElements), Lanes(1, kElements)};
+  std::vector<float> sum(kElements), decoded(kElements);
+  // Both push; one pushes nothing; one pushes floats.
+  for (uint64_t round = 1; round <= 4; ++round) {
+    SCOPED_TRACE(round);
+    const ClaimedPayload first = round == 2   ? ClaimedPayload{}
+                                 : round == 3 ? Raw(std::vector<float>(kElements, 1))
+                                              : pushed[0];
+    ASSERT_TRUE(partition->Push(round, 0, kElements, first).ok());
+    ASSERT_TRUE(partition->Push(round, 1, kElements, pushed[1]).ok());
+    ApplyAll(*partition);
+    const std::vector<PayloadView> views = {{first.format, first.payload.bytes()},
+                                            {pushed[1].format, pushed[1].payload.bytes()}};
+    SumPayloads(views, kElements, 0, sum);
+    const WireValue answer = partition->Share(round, round - 1);
+    EXPECT_FALSE(answer.base_version.has_value());
+    EXPECT_EQ(answer.format, round == 3 ? PayloadFormat::kRawF32 : PayloadFormat::kRotated);
+    if (round != 3) {
+      const LanesLayout layout = LanesLayoutOf(answer.payload.bytes());
+      EXPECT_EQ(layout.bits, 8);
+      EXPECT_EQ(layout.largest, round == 2 ? 30u : 60u);
+    }
+    ASSERT_TRUE(ValidatePayload(answer.format, answer.payload.bytes(), kElements).ok());
+    Decode(answer.format, answer.payload.bytes(), kElements, 0, decoded);
+    EXPECT_EQ(decoded, sum);
+    EXPECT_EQ(WeightsOf(*partition), sum);
+  }
+}
+
+TEST(Partition, IntegersThatNoFormatHoldsAreNotTheAnswer) {
+  // Each payload is valid; their sum has twice the levels.
+  constexpr size_t kElements = 5000;
+  constexpr float kScale = 2e33f;
+  auto partition = Make(Spec(kElements, 2), std::vector<float>(kElements), {});
+  ASSERT_TRUE(partition->Push(1, 0, kElements, Lanes(0, kElements, kScale)).ok());
+  ASSERT_TRUE(partition->Push(1, 1, kElements, Lanes(1, kElements, kScale)).ok());
+  ApplyAll(*partition);
+  const WireValue answer = partition->Share(1, 0);
+  EXPECT_EQ(answer.format, PayloadFormat::kRawF32);
+  EXPECT_TRUE(ValidatePayload(answer.format, answer.payload.bytes(), kElements).ok());
+}
+
+TEST(Partition, AFewElementsAreNotPaddedForTheAnswer) {
+  auto partition = Make(Spec(7, 1), std::vector<float>(7), {});
+  ASSERT_TRUE(partition->Push(1, 0, 7, Lanes(0, 7)).ok());
+  ApplyAll(*partition);
+  EXPECT_EQ(partition->Share(1).format, PayloadFormat::kRawF32);
 }
 
 TEST(Partition, AbsentPushesCountAsZeroAndInTheAverage) {

@@ -56,6 +56,33 @@ TEST(VersionedWeights, TheVersionBeforeIsServedExactlyWhenKept) {
   EXPECT_EQ(weights.Share(2).version, 2);
 }
 
+TEST(VersionedWeights, APayloadTravelsAsItIsAndIsDecodedWhereFloatsAreWanted) {
+  VersionedWeights weights = MakeWeights(1);
+  const std::vector<float> values = {3, 4};
+  const auto bytes = std::as_bytes(std::span(values));
+  for (int i = 0; i < 3; ++i) {
+    weights.BeginNext(PreviousVersion::kKeep);
+    std::ranges::copy(bytes, weights.BeginChange(bytes.size()).begin());
+    weights.CommitEncoded({.format = PayloadFormat::kRawF32, .bytes = bytes.size()});
+    const uint64_t version = weights.version();
+    for (const auto held : {std::optional<uint64_t>(), std::optional<uint64_t>(version - 1)}) {
+      const WireValue value = weights.Share(version, held);
+      EXPECT_FALSE(value.base_version.has_value()) << "no change";
+      EXPECT_NE(static_cast<const void*>(value.payload.bytes().data()),
+                static_cast<const void*>(weights.current().data()));
+      EXPECT_THAT(Floats(value.payload), ElementsAre(3, 4));
+      EXPECT_EQ(value.hash, HashBytes(bytes));
+    }
+    EXPECT_THAT(weights.current(), ElementsAre(3, 4));
+    float second = 0;
+    weights.CopySeenPart(version, 1, {&second, 1});
+    EXPECT_EQ(second, 4);
+    Step(weights, PreviousVersion::kKeep, 7);
+    EXPECT_THAT(Floats(weights.Share(version + 1, version).payload), ElementsAre(7, 7));
+    EXPECT_THAT(Floats(weights.Share(version).payload), ElementsAre(3, 4)) << "still held";
+  }
+}
+
 TEST(VersionedWeights, UnreadBuffersAreUsedAgain) {
   VersionedWeights weights = MakeWeights(0);
   for (int i = 0; i < 20; ++i) {

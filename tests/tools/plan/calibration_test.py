@@ -53,7 +53,7 @@ class FileTest(unittest.TestCase):
         for content, said in (
             ({}, "not a calibration"),
             ([1], "not a calibration"),
-            ({"slimps_calibration": 1}, "version 1 of the file, expected 2"),
+            ({"slimps_calibration": 1}, "version 1 of the file, expected 4"),
         ):
             self.assertIn(said, self.refused(content))
         with open(self.path, "w", encoding="utf-8") as out:
@@ -95,22 +95,39 @@ class MadeTest(unittest.TestCase):
     def test_times_are_by_codec_and_size(self):
         costs = calibration.costs_of(small_reports.content())
         # 4000 bytes at 2 GB/s; half way between two sizes the mean of both.
-        self.assertAlmostEqual(0.002, costs.encode_ms("1bit", 1000))
-        self.assertAlmostEqual(0.011, costs.encode_ms("1bit", 5500))
-        self.assertAlmostEqual(0.2, costs.encode_ms("1bit", 100000), places=6)
-        self.assertEqual(0.0, costs.encode_ms("none", 1000))
-        self.assertEqual(4000.0, costs.payload_bytes("none", 1000))
-        self.assertEqual(125.0, costs.payload_bytes("1bit", 1000))
+        encode = costs.codecs["1bit"].encode
+        self.assertAlmostEqual(0.002, encode(1000))
+        self.assertAlmostEqual(0.011, encode(5500))
+        self.assertAlmostEqual(0.2, encode(100000), places=6)
+        self.assertEqual(125.0, costs.codecs["1bit"].payload(1000))
+        self.assertIsNone(costs.codecs["1bit"].phases)
 
-    def test_variants_of_the_measurement_and_codecs_with_phases_are_left_out(self):
+    def test_a_codec_with_phases_is_known_where_its_phases_were_measured(self):
         content = small_reports.content()
-        self.assertEqual({"none", "bf16", "1bit"}, {row["codec"] for row in content["codecs"]})
-        self.assertEqual(["powersgd"], content["left_out"])
+        self.assertEqual(
+            {"none", "bf16", "1bit", "powersgd4"}, {row["codec"] for row in content["codecs"]}
+        )
+        found = calibration.costs_of(content).codecs["powersgd4"]
+        self.assertEqual("powersgd:rank=4", found.spec)
+        self.assertAlmostEqual(0.065536, found.phases(16384))
+        # Two payloads take 0.04096 ms, one takes 0.032768.
+        self.assertAlmostEqual(0.008192, found.further(16384))
+
+    def test_the_last_report_that_has_a_codec_counts(self):
+        first, second = small_reports.codec_reports()
+        first["codecs"]["powersgd4"] = {"spec": "other", "has_phases": True}
+        first["results"].append(small_reports.row("powersgd4", "decode_add", 5, 1.0, 7))
+        merged = calibrate.merged([first, second])
+        self.assertEqual("powersgd:rank=4", merged["codecs"]["powersgd4"]["spec"])
+        sizes = {row["elements"] for row in merged["results"] if row["codec"] == "powersgd4"}
+        self.assertEqual({1024, 16384}, sizes)
 
     def test_network_costs_are_the_slowest_workers(self):
         content = small_reports.content()
-        # 100 more keys take 4 ms more of the CPU, and have two messages each.
-        self.assertAlmostEqual(20.0, content["messages"]["message_us"])
+        # 100 more small keys take 1 ms more of the CPU; each comes and goes.
+        self.assertAlmostEqual(5.0, content["messages"]["item_us"])
+        # 100 more large ones take 4 ms more, and have two messages each.
+        self.assertAlmostEqual(15.0, content["messages"]["message_us"])
         # 20 ms for 16 MB each way, less 20 messages and the copies.
         self.assertAlmostEqual(19.6 / 16 / 2 - 0.1, content["messages"]["wire_ns_per_byte"])
 

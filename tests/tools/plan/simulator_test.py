@@ -5,8 +5,12 @@ import dataclasses
 import unittest
 
 import small_jobs
+from plan.engine import Cores, Engine, Link
+from plan.exchanges import Codecs, layout_of
+from plan.node import Node, Process
+from plan.server_model import ServerModel
 from plan.simulator import simulate
-from plan.terms import System, partitions_of
+from plan.terms import Partition, System
 
 RAW = System("fp32")
 MEBI = 1 << 18  # elements of one partition of 1 MiB, which takes 1.048576 ms
@@ -80,6 +84,12 @@ class WaitingTest(unittest.TestCase):
         took = iteration(small_jobs.model(MEBI), RAW, costs, bits_per_second=None)
         self.assertAlmostEqual(3 + 4 * 0.25, took)
 
+    def test_items_of_one_message_cost_both_ends(self):
+        costs = dataclasses.replace(small_jobs.FREE, item_ms=0.01)
+        model = small_jobs.model(*[64] * 50, forward=0.0, backward=0.0)
+        took = simulate(model, RAW, small_jobs.cluster(bits_per_second=None), costs)
+        self.assertAlmostEqual(4 * 50 * 0.01, took.cpu_ms)
+
 
 class ManyTest(unittest.TestCase):
     def test_two_workers_of_one_server_share_its_link(self):
@@ -142,11 +152,44 @@ class BackupTest(unittest.TestCase):
         self.assertAlmostEqual(4.0, took)
 
 
+class ServerTest(unittest.TestCase):
+    def test_rounds_are_applied_in_order(self):
+        engine = Engine()
+        cluster = small_jobs.cluster()
+        node = Node(Cores(engine, 2), Link(engine, None), Link(engine, None), 1e6)
+        model = small_jobs.model(100)
+        codecs = Codecs(RAW, small_jobs.FREE)
+        server = ServerModel(0, node, cluster, RAW, small_jobs.FREE, model, codecs)
+        worker = Asker(node, cluster)
+        server.connect([worker])
+        partition = Partition(0, 100, 0)
+        server.requested(0, partition, 1)
+        server.pushed([(partition, 2)])
+        engine.run()
+        self.assertEqual([], worker.versions)
+        server.pushed([(partition, 1)])
+        engine.run()
+        self.assertEqual([1], worker.versions)
+        server.requested(0, partition, 2)
+        engine.run()
+        self.assertEqual([1, 2], worker.versions)
+
+
+class Asker(Process):
+    def __init__(self, node, cluster):
+        super().__init__(node, cluster, small_jobs.FREE)
+        self.versions = []
+
+    def answered(self, partition, version):
+        self.versions.append(version)
+
+
 class PiecesTest(unittest.TestCase):
     def test_partitions_go_to_the_server_with_the_fewest_bytes(self):
         model = small_jobs.model(100, 2 * MEBI + 5, 300)
         places = [
-            [(part.elements, part.server) for part in parts] for parts in partitions_of(model, 2)
+            [(part.elements, part.server) for part in parts]
+            for parts in layout_of(model, 2).partitions
         ]
         # By size: MEBI, MEBI, 300, 100, 5; equal servers in the order of their ranks.
         self.assertEqual([[(100, 1)], [(MEBI, 0), (MEBI, 1), (5, 1)], [(300, 0)]], places)

@@ -29,6 +29,7 @@ FREE = Costs(
     step_ns=0.0,
     local_ns=0.0,
     message_ms=0.0,
+    item_ms=0.0,
     wire_ns=0.0,
 )
 

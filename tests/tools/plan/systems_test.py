@@ -6,7 +6,7 @@ import unittest
 
 import small_jobs
 from plan import answer, systems, what_if
-from plan.terms import System
+from plan.terms import System, Tensor
 
 MEBI = 1 << 18
 
@@ -60,15 +60,33 @@ class SystemsTest(unittest.TestCase):
             self.assertEqual("bf16", systems.find(name).pull)
 
     def test_of_equally_fast_codecs_the_one_that_sends_most_is_best(self):
-        costs = with_codec(case(), "topk", payload=0.08).costs
         rows = [
-            systems.Prediction("topk", 100.0, 0.0),
-            systems.Prediction("1bit", 101.9, 0.0),
-            systems.Prediction("1bit+backup", 102.1, 0.0),
+            systems.Prediction("topk", 100.0, 0.0, sent_bytes=8.0),
+            systems.Prediction("1bit", 101.9, 0.0, sent_bytes=12.0),
+            systems.Prediction("1bit+backup", 102.1, 0.0, sent_bytes=12.0),
         ]
-        self.assertEqual("1bit", systems.best_of(rows, costs).system)
-        rows[1] = systems.Prediction("1bit", 102.1, 0.0)
-        self.assertEqual("topk", systems.best_of(rows, costs).system)
+        self.assertEqual("1bit", systems.best_of(rows).system)
+        rows[1] = systems.Prediction("1bit", 102.1, 0.0, sent_bytes=12.0)
+        self.assertEqual("topk", systems.best_of(rows).system)
+
+    def test_codecs_of_low_rank_need_shapes(self):
+        square = dataclasses.replace(
+            small_jobs.codec(payload=4.0), spec="powersgd:rank=4", phases=small_jobs.linear(0.0)
+        )
+        costs = dataclasses.replace(
+            small_jobs.FREE, codecs={**small_jobs.FREE.codecs, "powersgd4": square}
+        )
+        flat = small_jobs.model(MEBI)
+        shaped = dataclasses.replace(flat, tensors=(Tensor("m", MEBI, (512, 512)),))
+        unknown = dataclasses.replace(flat, tensors=(Tensor("m", MEBI),))
+        self.assertEqual([], systems.left_out(shaped, costs))
+        self.assertEqual(["powersgd4"], systems.left_out(unknown, costs))
+        names = [
+            row.system for row in systems.make_plan(unknown, small_jobs.cluster(), costs).systems
+        ]
+        self.assertNotIn("powersgd4", names)
+        with self.assertRaisesRegex(ValueError, "unknown system 'powersgd4'"):
+            systems.make_plan(unknown, small_jobs.cluster(), costs, ["powersgd4"])
 
     def test_precisions_are_never_the_best(self):
         plan = plan_of(case(bits_per_second=None))

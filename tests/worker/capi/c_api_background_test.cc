@@ -302,11 +302,15 @@ TEST_F(CApiBackground, ListsThatMakeNoSenseAreRefused) {
     EXPECT_C_REFUSES(slimps_pushpull_list(background_.get(), changed.data(), 2, 0), words);
   };
   refused([](auto& item) { item.struct_size = 0; },
-          "items[1].struct_size: expected that of items[0], 64, got 0");
+          "items[1].struct_size: expected that of items[0], 80, got 0");
   refused([](auto& item) { item.key.kind = 9; }, "items[1].key: expected kind");
   refused([](auto& item) { item.gradients = nullptr; },
           "items[1].gradients: expected 1 elements, got NULL");
   refused([](auto& item) { item.out = nullptr; }, "items[1].out: expected 1 elements, got NULL");
+  static const slimps_place nowhere = {2, 0, nullptr}, no_gpu = {SLIMPS_CUDA, -1, nullptr};
+  refused([](auto& item) { item.places = &nowhere; }, "items[1].places.kind: expected");
+  refused([](auto& item) { item.out_place = &no_gpu; },
+          "items[1].out_place.device: expected a GPU's number, got -1");
   EXPECT_C_REFUSES(slimps_push_list(background_.get(), nullptr, 1, 0),
                    "items: expected 1 elements, got NULL");
   EXPECT_C_REFUSES(slimps_push_list(background_.get(), items.data(), SIZE_MAX, 0),

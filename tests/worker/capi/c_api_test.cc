@@ -42,8 +42,8 @@ TEST(CApiBasics, LayoutIsThatOfTheFirstVersion) {
 TEST(CApiBasics, LayoutIsThatOfVersion11) {
   EXPECT_EQ(offsetof(slimps_decision, codec), 40u);
   EXPECT_EQ(sizeof(slimps_threshold_row), 40u);
-  EXPECT_EQ(sizeof(slimps_item), 64u);
   EXPECT_EQ(offsetof(slimps_item, out), 48u);
+  EXPECT_EQ(offsetof(slimps_item, elements), 56u);
   EXPECT_EQ(sizeof(slimps_parameter), 48u);
   EXPECT_EQ(offsetof(slimps_parameter, layer), 40u);
   EXPECT_EQ(sizeof(slimps_exchange_settings), 32u);
@@ -57,6 +57,13 @@ TEST(CApiBasics, LayoutIsThatOfVersion12) {
   EXPECT_EQ(offsetof(slimps_decision, policy), 56u);
   EXPECT_EQ(sizeof(slimps_key_codec), 40u);
   EXPECT_EQ(offsetof(slimps_key_codec, codec), 24u);
+}
+
+TEST(CApiBasics, LayoutIsThatOfVersion13) {
+  EXPECT_EQ(sizeof(slimps_item), 80u);
+  EXPECT_EQ(offsetof(slimps_item, places), 64u);
+  EXPECT_EQ(sizeof(slimps_place), 16u);
+  EXPECT_EQ(offsetof(slimps_place, stream), 8u);
 }
 
 TEST(CApiBasics, NothingIsDestroyedAsWell) {

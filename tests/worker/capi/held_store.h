@@ -117,6 +117,12 @@ class HeldStore final : public KVStore {
                              std::span<const float> values, int priority) override {
     return Push(key, values, priority);
   }
+  absl::Status PushLent(const Key&, std::vector<LentGradient>, int) override {
+    return absl::UnimplementedError("a fake store takes no lent gradients");
+  }
+  void PullTo(const Key& key, LentTarget out, int priority) override {
+    PullAsync(key, out.values, priority, std::move(out.done));
+  }
   void PullAsync(const Key& key, std::span<float>, int, Done done) override {
     notes_->Add("pull " + Name(key));
     absl::Status end;

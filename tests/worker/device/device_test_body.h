@@ -6,10 +6,12 @@
 //     static absl::StatusOr<std::unique_ptr<Device>> Make();
 //     // Memory that the device copies from and to.
 //     static std::unique_ptr<DeviceMemory> Allocate(size_t elements);
+//     // Called when the device and its buffers are gone.
+//     static void Check();
 //   };
 //   INSTANTIATE_TYPED_TEST_SUITE_P(Host, DeviceTest, HostFixture);
 //
-// If Make returns FailedPrecondition (no CUDA, no GPU), each test is skipped and says why.
+// If Make returns FailedPrecondition (no driver, no GPU), each test is skipped and says why.
 #ifndef SLIMPS_TESTS_WORKER_DEVICE_DEVICE_TEST_BODY_H_
 #define SLIMPS_TESTS_WORKER_DEVICE_DEVICE_TEST_BODY_H_
 
@@ -31,6 +33,8 @@
 #include "worker/device/device.h"
 
 namespace slimps {
+
+inline constexpr StreamHandle kDefaultStream = nullptr;
 
 // Memory on the device's side. Thread-compatible.
 class DeviceMemory {
@@ -77,6 +81,10 @@ class DeviceTest : public testing::Test {
     if (absl::IsFailedPrecondition(device.status())) GTEST_SKIP() << device.status();
     ASSERT_TRUE(device.ok()) << device.status();
     device_ = *std::move(device);
+  }
+  void TearDown() override {
+    device_.reset();
+    Fixture::Check();
   }
 
   std::unique_ptr<HostBuffer> Buffer(size_t elements) {
@@ -136,12 +144,12 @@ TYPED_TEST_P(DeviceTest, EveryCopyArrivesUnderItsKey) {
     results.push_back(this->Buffer(elements));
     on_device.push_back(TypeParam::Allocate(elements));
     std::iota(sources[k]->floats().begin(), sources[k]->floats().end(), static_cast<float>(k));
-    this->device_->CopyToDevice(k, sources[k]->floats(), on_device[k]->span(),
+    this->device_->CopyToDevice(k, sources[k]->floats(), on_device[k]->span(), kDefaultStream,
                                 completions.Callback());
   }
   completions.Await(kCopies);
   for (size_t k = 0; k < kCopies; ++k) {
-    this->device_->CopyToHost(1000 + k, on_device[k]->span(), results[k]->floats(),
+    this->device_->CopyToHost(1000 + k, on_device[k]->span(), kDefaultStream, results[k]->floats(),
                               completions.Callback());
   }
   const auto seen = completions.Await(2 * kCopies);
@@ -156,8 +164,10 @@ TYPED_TEST_P(DeviceTest, ACopyBetweenDifferentLengthsIsRefusedByKey) {
   Completions completions;
   auto buffer = this->Buffer(10);
   auto memory = TypeParam::Allocate(11);
-  this->device_->CopyToHost(7, memory->span(), buffer->floats(), completions.Callback());
-  this->device_->CopyToDevice(8, buffer->floats(), memory->span(), completions.Callback());
+  this->device_->CopyToHost(7, memory->span(), kDefaultStream, buffer->floats(),
+                            completions.Callback());
+  this->device_->CopyToDevice(8, buffer->floats(), memory->span(), kDefaultStream,
+                              completions.Callback());
   const auto seen = completions.Await(2);
   for (const KeyId key : {7, 8}) {
     ASSERT_TRUE(seen.contains(key));
@@ -168,7 +178,7 @@ TYPED_TEST_P(DeviceTest, ACopyBetweenDifferentLengthsIsRefusedByKey) {
 
 TYPED_TEST_P(DeviceTest, AnEmptyCopyCompletes) {
   Completions completions;
-  this->device_->CopyToHost(1, std::span<const float>(), std::span<float>(),
+  this->device_->CopyToHost(1, std::span<const float>(), kDefaultStream, std::span<float>(),
                             completions.Callback());
   EXPECT_TRUE(completions.Await(1).at(1).ok());
 }
@@ -185,13 +195,14 @@ TYPED_TEST_P(DeviceTest, AGradientArrivesWithItsLargestMagnitude) {
       source->floats()[elements - 1] = value;
       const float expected = elements == 1 && largest == 1.0f ? 0.5f : largest;
       Completions copied;
-      this->device_->CopyToDevice(1, source->floats(), memory->span(), copied.Callback());
+      this->device_->CopyToDevice(1, source->floats(), memory->span(), kDefaultStream,
+                                  copied.Callback());
       copied.Await(1);
       auto buffer = this->Buffer(elements);
       Completions arrived;
       float seen = -1;
       this->device_->CopyGradient(
-          2, memory->span(), buffer->floats(),
+          2, memory->span(), kDefaultStream, buffer->floats(),
           [&, done = arrived.Callback()](KeyId key, absl::StatusOr<float> found) {
             seen = found.value_or(-1);
             done(key, found.status());
@@ -209,7 +220,7 @@ TYPED_TEST_P(DeviceTest, DestructionCompletesWhatWasStarted) {
   std::vector<std::unique_ptr<HostBuffer>> buffers;
   for (KeyId key = 0; key < 8; ++key) {
     buffers.push_back(this->Buffer(1 << 18));
-    this->device_->CopyToHost(key, memory->span(), buffers.back()->floats(),
+    this->device_->CopyToHost(key, memory->span(), kDefaultStream, buffers.back()->floats(),
                               completions.Callback());
   }
   this->device_.reset();

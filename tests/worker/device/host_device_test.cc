@@ -19,15 +19,10 @@ struct HostFixture {
   static std::unique_ptr<DeviceMemory> Allocate(size_t elements) {
     return std::make_unique<PlainMemory>(elements);
   }
+  static void Check() {}
 };
 
 INSTANTIATE_TYPED_TEST_SUITE_P(Host, DeviceTest, HostFixture);
-
-TEST(CudaDevice, WithoutAGpuOrWithoutCudaTheFactorySaysSo) {
-  auto device = MakeCudaDevice(1 << 20);  // no machine has that many GPUs
-  EXPECT_EQ(device.status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_NE(device.status().message().find("CUDA"), absl::string_view::npos) << device.status();
-}
 
 }  // namespace
 }  // namespace slimps

@@ -56,7 +56,8 @@ TEST(LocalCompression, EachDeviceHasAResidualOfItsOwnPerKey) {
         expected[k] += sent;
       }
     }
-    ASSERT_TRUE(store->PushSum(keys[key], Devices(gradients.begin(), gradients.end()), 0).ok());
+    ASSERT_TRUE(
+        store->PushSum(keys[key], DeviceArrays(gradients.begin(), gradients.end()), 0).ok());
     ASSERT_EQ(PullOf(*store, keys[key], 3), expected) << "step " << step;
   }
   EXPECT_GT(store->totals().pushed.elements, 0);
@@ -70,12 +71,12 @@ TEST(LocalCompression, WhatIsRefusedLeavesEveryResidualAsItWas) {
   const auto store = Make("device", {.compression = "2bit:threshold=1"});
   ASSERT_TRUE(InitKey(*store, "w", {0}).ok());
   const Values part = {0.5f}, bad = {kInfinity};
-  const absl::Status refused = store->PushSum("w", Devices{part, bad}, 0);
+  const absl::Status refused = store->PushSum("w", DeviceArrays{part, bad}, 0);
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(refused.message()), HasSubstr("push of key s:w: element 0 is inf"));
-  ASSERT_TRUE(store->PushSum("w", Devices{part, part}, 0).ok());
+  ASSERT_TRUE(store->PushSum("w", DeviceArrays{part, part}, 0).ok());
   EXPECT_THAT(PullOf(*store, "w", 1), ElementsAre(0)) << "0.5 each, once";
-  ASSERT_TRUE(store->PushSum("w", Devices{part, part}, 0).ok());
+  ASSERT_TRUE(store->PushSum("w", DeviceArrays{part, part}, 0).ok());
   EXPECT_THAT(PullOf(*store, "w", 1), ElementsAre(2));
   EXPECT_EQ(store->SetGradientCompression("1bit").code(), absl::StatusCode::kFailedPrecondition);
 }
@@ -96,7 +97,7 @@ TEST(LocalCompression, DevicesVoteWhereTheCodecDoes) {
   ASSERT_TRUE(store->SetGradientCompression("signsgd").ok());
   ASSERT_TRUE(InitKey(*store, "w", {0, 0}).ok());
   const Values a = {5, 1}, b = {-1, 1}, c = {-1, -7};
-  ASSERT_TRUE(store->PushSum("w", Devices{a, b, c}, 0).ok());
+  ASSERT_TRUE(store->PushSum("w", DeviceArrays{a, b, c}, 0).ok());
   EXPECT_THAT(PullOf(*store, "w", 2), ElementsAre(-1, 1));
 }
 

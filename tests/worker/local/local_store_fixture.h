@@ -20,7 +20,7 @@ namespace slimps {
 inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 using Values = std::vector<float>;
-using Devices = std::vector<std::span<const float>>;
+using DeviceArrays = std::vector<std::span<const float>>;
 
 inline std::unique_ptr<KVStore> Make(const std::string& type, const KVStoreOptions& options = {}) {
   auto store = KVStore::Create(type, options);

@@ -48,7 +48,7 @@ TEST(LocalStore, RandomSequencesEqualAPlainModel) {
           const size_t devices = 1 + below(3);
           const std::vector<Values> gradients(devices, values);
           const bool pushed =
-              store->PushSum(key, Devices(gradients.begin(), gradients.end()), 0).ok();
+              store->PushSum(key, DeviceArrays(gradients.begin(), gradients.end()), 0).ok();
           ASSERT_EQ(pushed, known != model.end());
           for (size_t k = 0; pushed && k < elements; ++k) {
             const float sum = values[k] * static_cast<float>(devices);

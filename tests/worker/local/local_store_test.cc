@@ -105,7 +105,7 @@ TEST(LocalStore, DevicesAreSummed) {
   const auto store = Make("local");
   ASSERT_TRUE(InitKey(*store, 3, {0, 0}).ok());
   const Values a = {1, 2}, b = {10, 20};
-  ASSERT_TRUE(store->PushSum(3, Devices{a, b, a}, 0).ok());
+  ASSERT_TRUE(store->PushSum(3, DeviceArrays{a, b, a}, 0).ok());
   EXPECT_THAT(PullOf(*store, 3, 2), ElementsAre(12, 24));
   EXPECT_THAT(a, ElementsAre(1, 2)) << "gradients are the caller's";
 }
@@ -114,7 +114,7 @@ TEST(LocalStore, TheScaleOfGradientsIsThatOfDistributedStores) {
   const auto store = Make("local", {.grad_scale = 4});
   ASSERT_TRUE(InitKey(*store, "w", {0}).ok());
   const Values a = {1}, b = {2};
-  ASSERT_TRUE(store->PushSum("w", Devices{a, b}, 0).ok());
+  ASSERT_TRUE(store->PushSum("w", DeviceArrays{a, b}, 0).ok());
   EXPECT_THAT(PullOf(*store, "w", 1), ElementsAre(12));
   ASSERT_TRUE(store->Push("w", a, 0).ok());
   EXPECT_THAT(PullOf(*store, "w", 1), ElementsAre(4));
@@ -153,7 +153,7 @@ TEST(LocalStore, AnUpdaterRunsOncePerPushWithTheSumAndTheKey) {
                   })
                   .ok());
   const Values one = {1}, two = {2};
-  ASSERT_TRUE(store->PushSum("a", Devices{one, two, one}, 0).ok());
+  ASSERT_TRUE(store->PushSum("a", DeviceArrays{one, two, one}, 0).ok());
   ASSERT_TRUE(store->Push("b", two, 0).ok());
   using Call = std::pair<std::string, float>;
   EXPECT_THAT(calls, ElementsAre(Call("s:a", 4), Call("s:b", 2)));
@@ -260,9 +260,9 @@ TEST(LocalStore, BadArgumentsAreRefusedAndChangeNothing) {
     EXPECT_THAT(std::string(refused.message()), HasSubstr("push of key s:w: element 1 is "));
   }
   const Values large = {3e38f, 0}, one = {1};
-  EXPECT_THAT(std::string(store->PushSum("w", Devices{large, large}, 0).message()),
+  EXPECT_THAT(std::string(store->PushSum("w", DeviceArrays{large, large}, 0).message()),
               HasSubstr("sum of the push of key s:w: element 0 is inf"));
-  EXPECT_EQ(store->PushSum("w", Devices{large, one}, 0),
+  EXPECT_EQ(store->PushSum("w", DeviceArrays{large, one}, 0),
             absl::InvalidArgumentError(
                 "push of key s:w: device 1 has 1 elements, expected 2 as device 0 has"));
   EXPECT_THAT(std::string(store->PushSum("w", {}, 0).message()), HasSubstr("at least one device"));

@@ -112,7 +112,24 @@ TEST_F(AuxiliaryExchangeTest, TheAnswerBringsTheValueAndItsContributors) {
   EXPECT_EQ(exchange_.totals().bytes_pulled, 8);
 }
 
-TEST_F(AuxiliaryExchangeTest, AnAnswerOfAnotherRoundOrSizeIsRefused) {
+TEST_F(AuxiliaryExchangeTest, APhaseMayNeedTheFirstRowsOnly) {
+  TensorPlan key = MakeKey("w", 6);
+  key.info.add_shape(3);
+  key.info.add_shape(2);
+  exchange_.Combine({.key = &key, .round = 4, .rows = 2, .values = PayloadOf({1, 2, 3, 4})},
+                    [this](Combined combined) { combined_.push_back(std::move(combined)); });
+  exchange_.Flush();
+  const wire::PushPull sent = transport_.header(0).push_pull();
+  EXPECT_EQ(sent.push(0).elements(), 4);
+  EXPECT_EQ(sent.push(0).payload_bytes(), 16);
+  EXPECT_EQ(sent.pull(0).elements(), 4);
+  AnswerPull({5, 6, 7, 8}, [](wire::PullReplyItem*) {});
+  ASSERT_THAT(combined_, SizeIs(1));
+  EXPECT_TRUE(combined_[0].status.ok()) << combined_[0].status;
+  EXPECT_THAT(combined_[0].values, ElementsAre(5, 6, 7, 8));
+}
+
+TEST_F(AuxiliaryExchangeTest, AnAnswerOfAnotherRoundIsRefused) {
   Combine(key_, 2, {1, 2});
   exchange_.Flush();
   AnswerPull({4, 6}, [](wire::PullReplyItem* item) { item->set_version(1); });
@@ -120,6 +137,15 @@ TEST_F(AuxiliaryExchangeTest, AnAnswerOfAnotherRoundOrSizeIsRefused) {
   EXPECT_EQ(combined_[0].status.code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(std::string(combined_[0].status.message()),
               HasSubstr("key #q:s:w: expected version 2 with 2 elements, got version 1"));
+}
+
+TEST_F(AuxiliaryExchangeTest, AnAnswerOfAnotherSizeIsRefused) {
+  Combine(key_, 2, {1, 2});
+  exchange_.Flush();
+  AnswerPull({4, 6}, [](wire::PullReplyItem* item) { item->set_elements(3); });
+  ASSERT_THAT(combined_, SizeIs(1));
+  EXPECT_EQ(combined_[0].status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(combined_[0].status.message()), HasSubstr("got version 2 with 3"));
 }
 
 TEST_F(AuxiliaryExchangeTest, ARefusedPushEndsThePhaseOnce) {

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What CompressionPlan adds to a policy's report, and what the scheduler reads of it.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
 
 #include "compress/policy/controllers/messages.h"
 #include "worker/plan/compression_plan.h"
@@ -50,6 +54,58 @@ TEST(PolicyReport, TheLearningRateIsThatOfTheWindowsLastRound) {
   CompressionPlanOptions options;
   options.learning_rate = [](uint64_t round) { return 0.1 * static_cast<double>(round); };
   EXPECT_DOUBLE_EQ(FirstReport(options).learning_rate, 0.8);
+}
+
+TEST(PolicyReport, OneThatNoMessageCouldHoldIsRefusedAtTheBeginning) {
+  CompressionPlanOptions options;
+  options.policy = "lgreco:codec=topk:ratio=0.01,every=8";
+  const auto plan = CompressionPlan::Create(options);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  std::vector<TensorPlan> tensors;
+  std::vector<const TensorPlan*> all;
+  for (int i = 0; i < 4000; ++i) {
+    tensors.push_back({.key = Key(i), .info = {}, .elements = kElements, .partitions = {}});
+  }
+  for (const TensorPlan& tensor : tensors) all.push_back(&tensor);
+  const absl::Status refused = (*plan)->BeginPolicy(all);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(refused.message()),
+              testing::AllOf(testing::HasSubstr("report of 4000 tensors"),
+                             testing::HasSubstr("expected at most 1048576; a higher")));
+  all.resize(1000);
+  EXPECT_TRUE((*plan)->BeginPolicy(all).ok());
+}
+
+TEST(SavedDecisions, OneThatCannotBeFollowedLeavesAllAsTheyWere) {
+  CompressionPlanOptions options;
+  options.policy = "uniform:codec=topk:ratio=0.01";
+  const auto plan = CompressionPlan::Create(options);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const TensorPlan tensor = {
+      .key = Key("w"), .info = {}, .elements = kElements, .partitions = {{0, 0, kElements}}};
+  ASSERT_TRUE((*plan)->BeginPolicy({&tensor}).ok());
+  const auto codec = [&] { return (*plan)->CodecFor(tensor, 1, absl::ZeroDuration()).value(); };
+  const Codec* const before = codec();
+  const std::string decision = (*plan)->decision()->SerializeAsString();
+
+  wire::SavedPolicy saved;
+  saved.set_policy(options.policy);
+  for (const uint64_t version : {3, 2}) {
+    wire::CodecMap& map = *saved.add_decisions();
+    map.set_policy(options.policy);
+    map.set_version(version);
+    wire::CodecEntry& entry = *map.add_entries();
+    entry.set_key(tensor.key.id());
+    entry.set_codec("topk:ratio=0.5");
+  }
+  const absl::Status refused = (*plan)->ResumePolicy(saved);
+  EXPECT_EQ(refused.message(), "codec map: expected a version over 3, got 2");
+  EXPECT_EQ(codec(), before);
+  EXPECT_EQ((*plan)->decision()->SerializeAsString(), decision);
+
+  saved.mutable_decisions(1)->set_version(4);
+  ASSERT_TRUE((*plan)->ResumePolicy(saved).ok());
+  EXPECT_EQ(codec()->spec().ToString(), "topk:ratio=0.5");
 }
 
 }  // namespace

@@ -166,7 +166,10 @@ TEST_F(PolicySideTest, CodecsThatCannotChangeInMidRunAreRefused) {
               HasSubstr("one whose gradients the servers add up"));
   EXPECT_THAT(std::string(side_.CheckExchangeable(*MakeCodec("dgc").value()).message()),
               HasSubstr("one without momentum of its own"));
-  EXPECT_THAT(std::string(side_.CheckExchangeable(*MakeCodec("powersgd").value()).message()),
+  EXPECT_TRUE(side_.CheckExchangeable(*MakeCodec("powersgd").value()).ok());
+  PolicySide ladders;
+  ASSERT_TRUE(ladders.Start("gravac", 2).ok());
+  EXPECT_THAT(std::string(ladders.CheckExchangeable(*MakeCodec("powersgd").value()).message()),
               HasSubstr("one whose pushes take no phases"));
 }
 
@@ -175,13 +178,16 @@ TEST_F(PolicySideTest, ItsCodecsAreCheckedBeforeAnyTensorIsKnown) {
     PolicySide side;
     CodecTable codecs;
     EXPECT_TRUE(side.Start(policy, 2).ok());
-    return std::string(side.CheckCodecs(&codecs).message());
+    return std::string(side.CheckCodecs(&codecs).status().message());
   };
   EXPECT_EQ(refusal(kLgreco), "");
   EXPECT_THAT(refusal("lgreco:codec=topk:value=fp64"), HasSubstr("value"));
   EXPECT_THAT(refusal("joint:codecs=1bit|dcg"), HasSubstr("did you mean 'dgc'?"));
   EXPECT_THAT(refusal("joint:codecs=1bit|dgc"), HasSubstr("without momentum"));
   EXPECT_THAT(refusal("gravac:codec=topk:value=fp64"), HasSubstr("value"));
+  EXPECT_EQ(refusal("joint:codecs=powersgd:rank=4|powersgd:rank=2|1bit"), "");
+  EXPECT_THAT(refusal("joint:codecs=powersgd:rank=4|thc"),
+              HasSubstr("codecs powersgd and thc: expected at most one whose pushes take phases"));
 }
 
 }  // namespace

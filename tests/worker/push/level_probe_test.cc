@@ -11,6 +11,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "compress/codec/lowrank/spectrum.h"
+#include "compress/codec/phases.h"
 #include "worker/device/device.h"
 
 namespace slimps {
@@ -50,19 +53,22 @@ class LevelProbeTest : public ::testing::Test {
   }
   void Begin(uint64_t round) {
     round_ = round;
-    probe_->BeginRound(round, plan_.get());
+    began_ = SteadyTime() + static_cast<double>(round) * absl::Milliseconds(100);
+    probe_->BeginRound(round, began_, plan_.get());
   }
   void See(size_t partition, const std::vector<float>& gradient,
            const std::vector<float>& residual = {}) {
     const std::shared_ptr<HostBuffer> buffer = device_->AllocateHost(gradient.size()).value();
     std::ranges::copy(gradient, buffer->floats().begin());
-    const std::vector<float> before = residual;
-    const absl::Status seen = probe_->See(
-        {.tensor = &tensor_, .partition = partition, .round = round_, .grad_buf = buffer}, residual,
-        plan_.get());
+    const absl::Status seen =
+        probe_->See({.tensor = &tensor_,
+                     .partition = partition,
+                     .round = round_,
+                     .grad_buf = buffer,
+                     .submitted = began_ + static_cast<double>(round_) * absl::Milliseconds(2)},
+                    residual, plan_.get());
     ASSERT_TRUE(seen.ok()) << seen;
     EXPECT_TRUE(std::ranges::equal(buffer->floats(), gradient)) << "a probe commits nothing";
-    EXPECT_EQ(residual, before);
   }
   Report Take() { return probe_->Take(plan_.get()).value(); }
 
@@ -71,7 +77,17 @@ class LevelProbeTest : public ::testing::Test {
   std::unique_ptr<CompressionPlan> plan_;
   std::unique_ptr<LevelProbe> probe_;
   uint64_t round_ = 0;
+  SteadyTime began_;
 };
+
+TEST_F(LevelProbeTest, GradientsAreReadyWhenTheyAreSubmittedNotWhenTheyAreEncoded) {
+  Make("joint:every=8", {1000});
+  for (uint64_t round = 1; round <= 3; ++round) {
+    Begin(round);
+    See(0, std::vector<float>(1000, 1));
+  }
+  EXPECT_DOUBLE_EQ(Take().tensors[0].ready_ns, 4e6);  // 2, 4 and 6 ms
+}
 
 TEST_F(LevelProbeTest, OfASmallTensorTheFiguresAreThoseOfTheCodecs) {
   Make(kLgreco, {5000}, /*grad_scale=*/2);
@@ -173,6 +189,83 @@ TEST_F(LevelProbeTest, WhatWasSummedUpGoesOnElsewhere) {
   }
 }
 
+// Returns the least square of an error that a matrix of that rank can leave.
+double BestError(const std::vector<float>& x, size_t rows, size_t rank) {
+  const Spectrum spectrum =
+      SpectrumOf({.rows = rows, .columns = x.size() / rows, .values = x.data()});
+  double left = 0;
+  for (size_t i = rank; i < spectrum.values.size(); ++i) {
+    left += spectrum.values[i] * spectrum.values[i];
+  }
+  return left;
+}
+
+// A matrix whose singular values fall.
+std::vector<float> Falling(size_t rows, size_t columns, uint64_t seed) {
+  std::vector<float> values = Normal(rows * columns, seed);
+  for (float& x : values) x *= 0.1f;
+  for (size_t k = 0; k < 10; ++k) {
+    const std::vector<float> u = Normal(rows, seed + 10 * k),
+                             v = Normal(columns, seed + 10 * k + 5);
+    const float size = 1.0f / static_cast<float>(k + 1);
+    for (size_t i = 0; i < values.size(); ++i) {
+      values[i] += size * u[i / columns] * v[i % columns];
+    }
+  }
+  return values;
+}
+
+TEST_F(LevelProbeTest, RanksAreMeasuredOnTheWholeMatrix) {
+  // More than the sample of a partition, so errors of a sample would show.
+  constexpr size_t kRows = 200, kColumns = 300;
+  tensor_.info.add_shape(kRows);
+  tensor_.info.add_shape(kColumns);
+  Make("lgreco:codec=powersgd:rank=4,every=10", {120 * kColumns, 80 * kColumns});
+  const std::vector<float> sum = Falling(kRows, kColumns, 3);
+  std::vector<float> half = sum;
+  for (float& x : half) x /= 2;
+  for (uint64_t round = 1; round <= 2; ++round) {
+    Begin(round);
+    const auto middle = half.begin() + 120 * kColumns;
+    See(0, {half.begin(), middle}, Normal(120 * kColumns, 9));  // the basis is without feedback
+    See(1, {middle, half.end()});
+  }
+  const Report report = Take();
+  ASSERT_EQ(report.tensors.size(), 1u);
+  const TensorReport& tensor = report.tensors[0];
+  EXPECT_NEAR(tensor.input_norm2, Norm2(sum), 1e-4 * Norm2(sum));
+  ASSERT_EQ(tensor.levels.size(), 7u);
+  for (size_t i = 0; i < 7; ++i) {
+    const size_t rank = 2 + i;
+    const LevelReport& level = tensor.levels[i];
+    EXPECT_EQ(level.codec, absl::StrCat("powersgd:rank=", rank));
+    const double best = BestError(sum, kRows, rank);
+    EXPECT_GE(level.error_norm2, best * (1 - 1e-4));
+    EXPECT_LE(level.error_norm2, best * 1.05) << rank;
+    // P and Q from each worker; and from one of two the payload of each partition.
+    const size_t payloads = 2 * 32 + 4 * rank * (kRows + 2 * kColumns);
+    EXPECT_EQ(level.payload_bytes, 4 * rank * (kRows + kColumns) + payloads / 2);
+    EXPECT_GT(level.encode_ns, 0);
+    EXPECT_GT(level.decode_ns, 0);
+  }
+}
+
+TEST_F(LevelProbeTest, OneFactorisationTellsTheErrorsOfAllRanks) {
+  const std::vector<int64_t> shape = {40, 60};
+  std::vector<float> x = Falling(40, 60, 1);
+  const std::vector<float> before = x;
+  const auto kept = [&](const std::string& rank) {
+    return MakeCodec("powersgd:seed=5,rank=" + rank).value()->phases()->KeptNorm2(shape, 7, x);
+  };
+  const std::vector<double> all = kept("8");
+  EXPECT_EQ(x, before);
+  for (size_t rank = 1; rank <= 8; ++rank) {
+    const std::vector<double> alone = kept(std::to_string(rank));
+    ASSERT_EQ(alone.size(), rank);
+    EXPECT_NEAR(all[rank - 1], alone.back(), 1e-4 * alone.back());
+  }
+}
+
 TEST_F(LevelProbeTest, LaddersAreChosenByTheGainsOfTheirCodecs) {
   Make("gravac:theta_min=10,window=100,epsilon=0.5", {50'000});
   std::vector<float> few(50'000, 0.0f);
@@ -188,6 +281,35 @@ TEST_F(LevelProbeTest, LaddersAreChosenByTheGainsOfTheirCodecs) {
     Begin(round + 1);
   }
   EXPECT_EQ(codec()->spec().name, "none");
+}
+
+// The probe compresses what is compressed already; the gains are those of each codec by itself.
+TEST_F(LevelProbeTest, TheGainsOfALadderAreThoseOfItsCodecs) {
+  for (const std::string options : {"", ",codec=topk:value=fp16", ",codec=mstopk"}) {
+    Make("gravac:theta_min=10,window=100" + options, {16'000, 5000});
+    const std::vector<float> a = Normal(16'000, 1), b = Normal(5000, 2);
+    Begin(1);
+    See(0, a);
+    See(1, b);
+    const auto steps = plan_->StepsFor(tensor_, 1).value();
+    Begin(2);
+    const wire::PolicyReport report = plan_->TakePolicyReport(2, {}).policy();
+    ASSERT_EQ(report.steps_size(), static_cast<int>(steps.size()));
+    ASSERT_EQ(steps.size(), 3u) << "factors 20 and 10, and raw";
+    EXPECT_EQ(report.steps(2).gain(), 1);
+    for (int i = 0; i < 2; ++i) {
+      double sent = 0;
+      for (const auto& gradient : {a, b}) {
+        const Codec& codec = *steps[static_cast<size_t>(i)];
+        std::vector<std::byte> payload(codec.MaxPayloadBytes(gradient.size()));
+        const auto stats = codec.Encode({.gradient = gradient}, payload);
+        ASSERT_TRUE(stats.ok());
+        sent += stats->decoded_norm2;
+      }
+      const double gain = sent / (Norm2(a) + Norm2(b));
+      EXPECT_NEAR(report.steps(i).gain(), gain, 1e-4 * gain) << options << " step " << i;
+    }
+  }
 }
 
 }  // namespace

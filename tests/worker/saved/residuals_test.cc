@@ -122,6 +122,33 @@ TEST_F(Residuals, APolicysProgressComesBackAndMayBeSkipped) {
   EXPECT_EQ(policy, "");
 }
 
+TEST_F(Residuals, WhatAnotherCodecKeepsBesideThemIsLeftOut) {
+  const auto tensors = Tensors(4);
+  const Key memory = Key::Auxiliary("q", tensors[0]->key);
+  const auto with = [&](size_t elements) {
+    kept_.push_back(Tensor("", elements, elements));
+    kept_.back()->key = memory;
+    std::vector<const TensorPlan*> all = tensors;
+    all.push_back(kept_.back().get());
+    return all;
+  };
+  StateStore states;
+  const auto saved = with(6);
+  Fill(states, saved);
+  const std::string content = BuildResiduals(saved, 1, states);
+  for (const auto& there : {tensors, with(4)}) {
+    StateStore loaded;
+    const absl::Status parsed = ParseResiduals(content, there, 1, &loaded);
+    ASSERT_TRUE(parsed.ok()) << parsed;
+    EXPECT_THAT(All(loaded, *tensors[1]), ElementsAre(-1, -2, -3));
+    EXPECT_EQ(loaded.Keys().size(), 2u);
+    EXPECT_EQ(loaded.Find(memory.id(), 0), nullptr);
+  }
+  StateStore loaded;
+  ASSERT_TRUE(ParseResiduals(content, with(6), 1, &loaded).ok());
+  EXPECT_NE(loaded.Find(memory.id(), 0), nullptr);
+}
+
 TEST_F(Residuals, ContentOfAnotherJobIsRefusedByName) {
   kept_.push_back(Tensor("c", 3, 4));
   const std::vector<const TensorPlan*> other = {kept_.back().get()};

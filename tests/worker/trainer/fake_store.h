@@ -227,6 +227,12 @@ class FakeStore final : public KVStore {
   absl::Status PushPull(const Key&, std::span<const float>, std::span<float>, int) override {
     return absl::UnimplementedError("not used by the trainer");
   }
+  absl::Status PushLent(const Key&, std::vector<LentGradient>, int) override {
+    return absl::UnimplementedError("a fake store takes no lent gradients");
+  }
+  void PullTo(const Key& key, LentTarget out, int priority) override {
+    PullAsync(key, out.values, priority, std::move(out.done));
+  }
   void PullAsync(const Key& key, std::span<float> out, int,
                  std::function<void(absl::Status)> done) override {
     const uint64_t version = Rounds(key);

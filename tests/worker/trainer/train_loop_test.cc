@@ -129,12 +129,31 @@ TEST(SyncTraining, RankZeroEvaluatesAfterEachEpochWhenAsked) {
   }
 }
 
+TEST(SyncTraining, RankZeroEvaluatesAfterEverySoManySteps) {
+  TrainOptions options = Options(4);
+  options.epochs = 3;
+  options.evaluate_every = 2;
+  Job job(2, options, 24);  // 3 steps an epoch
+  for (const auto& worker : job.workers) {
+    ASSERT_TRUE(worker.report.ok());
+    std::vector<size_t> steps;
+    for (const EpochReport& row : worker.report->evaluations) {
+      steps.push_back(row.steps);
+      EXPECT_EQ(row.test.has_value(), worker.store.rank() == 0);
+      EXPECT_GT(row.bytes_pushed, 0u);
+    }
+    EXPECT_EQ(steps, (std::vector<size_t>{2, 4, 6, 8}));
+    EXPECT_EQ(worker.report->epochs.size(), 3u);
+  }
+}
+
 TEST(SyncTraining, TimeOfEvaluationsIsLeftOut) {
   constexpr absl::Duration kStep = absl::Milliseconds(3);
   FakeClock clock;
   TrainOptions options = Options(4);
   options.epochs = 4;
   options.evaluate_epochs = true;
+  options.evaluate_every = 3;
   options.exchange.clock = &clock;
   int evaluations = 0;
   Job job(1, options, 8, [&](Job::Worker* worker) {  // 2 steps an epoch
@@ -146,9 +165,11 @@ TEST(SyncTraining, TimeOfEvaluationsIsLeftOut) {
   });
   const auto& report = job.workers[0].report;
   ASSERT_TRUE(report.ok()) << report.status();
-  EXPECT_EQ(evaluations, 3);
+  EXPECT_EQ(evaluations, 5);
   EXPECT_EQ(report->seconds, 8 * kStep);
-  for (const EpochReport& epoch : report->epochs) EXPECT_EQ(epoch.seconds, epoch.steps * kStep);
+  for (const auto* rows : {&report->epochs, &report->evaluations}) {
+    for (const EpochReport& row : *rows) EXPECT_EQ(row.seconds, row.steps * kStep);
+  }
 }
 
 TEST(SyncTraining, NonFiniteGradientStopsTheRunAndNamesTheKey) {

@@ -15,6 +15,7 @@
 #include <fstream>
 #include <iostream>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "absl/strings/numbers.h"
@@ -33,6 +34,7 @@
 #include "tools/bench/cluster/link_meter.h"
 #include "tools/bench/cluster/training_loop.h"
 #include "tools/bench/codec/references.h"
+#include "tools/bench/models/codec_error.h"
 #include "tools/bench/models/models.h"
 #include "tools/bench/stopwatch.h"
 #include "worker/kvstore.h"
@@ -48,6 +50,9 @@ DEFINE_string(threshold, "auto",
               "tensors of at least this many fp32 bytes are compressed; auto or none");
 DEFINE_string(pull_compression, "none", "codec spec of pulls");
 DEFINE_string(pull_threshold, "auto", "as --threshold, of pulls");
+DEFINE_string(policy, "threshold",
+              "what decides which codec a push uses: threshold, or one that adapts, as "
+              "lgreco:codec=topk; it takes no --compression and no --threshold");
 DEFINE_int32(pre_steps, 20, "rounds that auto measures");
 DEFINE_int32(remeasure_every, 0, "rounds after which auto measures again; 0: never");
 DEFINE_bool(coalesce, true, "small tensors together in one message");
@@ -66,6 +71,10 @@ DEFINE_string(trace, "", "file for the timeline, as Chrome's trace viewer reads 
 DEFINE_bool(measure_add, false, "print the bytes per second of d += s, by one thread, and end");
 DEFINE_string(describe, "",
               "print a model's gradient bytes, tensors and compute ratio, or of all, and end");
+
+DEFINE_string(codec_errors, "",
+              "print what codecs, with | between them, lose of --model's gradients, as a part of "
+              "|x|^2, and end");
 
 namespace slimps {
 namespace {
@@ -93,6 +102,7 @@ KVStoreOptions StoreOptions() {
   options.fixed_threshold_bytes = ParseThreshold("threshold", FLAGS_threshold);
   options.pull_compression = FLAGS_pull_compression;
   options.fixed_pull_threshold_bytes = ParseThreshold("pull_threshold", FLAGS_pull_threshold);
+  options.policy = FLAGS_policy;
   options.pre_steps = FLAGS_pre_steps;
   options.remeasure_every = static_cast<uint64_t>(FLAGS_remeasure_every);
   options.coalesce = FLAGS_coalesce;
@@ -136,15 +146,19 @@ class DecisionLog final {
     const std::optional<wire::CodecMap> map = store.codec_map();
     if (!map.has_value() || map->version() == version_) return;
     version_ = map->version();
-    const auto text = [](bool has, uint64_t bytes) { return has ? absl::StrCat(bytes) : "none"; };
     std::cout << "decision version=" << version_ << " iteration=" << iteration
-              << " from_round=" << map->from_round()
-              << " threshold=" << text(map->has_threshold(), map->threshold_bytes())
-              << " pull_threshold=" << text(map->has_pull_threshold(), map->pull_threshold_bytes())
-              << std::endl;
+              << " from_round=" << map->from_round() << What(*map) << std::endl;
   }
 
  private:
+  static std::string What(const wire::CodecMap& map) {
+    if (!map.policy().empty()) return absl::StrCat(" reason=", map.reason());
+    const auto text = [](bool has, uint64_t bytes) { return has ? absl::StrCat(bytes) : "none"; };
+    return absl::StrCat(
+        " threshold=", text(map.has_threshold(), map.threshold_bytes()),
+        " pull_threshold=", text(map.has_pull_threshold(), map.pull_threshold_bytes()));
+  }
+
   uint64_t version_ = 0;
 };
 
@@ -236,6 +250,18 @@ absl::Status WriteReport(const ClusterReport& report) {
   return Prefixed(WriteFileDurably(FLAGS_report, ClusterReportJson(report)), "--report");
 }
 
+// Sets the fp32 bytes of the tensors that are compressed at the end.
+void AddCompressedBytes(const ModelShape& model, const Thresholds& thresholds,
+                        std::span<const KeyCodec> chosen, ClusterFigures* figures) {
+  figures->compressed_bytes = CompressedBytes(model, thresholds.push);
+  figures->pull_compressed_bytes = CompressedBytes(model, thresholds.pull);
+  if (chosen.empty()) return;
+  figures->compressed_bytes = CompressedBytes(model, chosen);
+  if (FLAGS_pull_compression == "policy") {
+    figures->pull_compressed_bytes = figures->compressed_bytes;
+  }
+}
+
 absl::Status RunJob(KVStore* store, const KVStoreOptions& options, const ModelShape& model,
                     std::unique_ptr<TrainingLoop>* loop) {
   const uint64_t device_threshold = options.fixed_threshold_bytes.value_or(0);
@@ -252,8 +278,7 @@ absl::Status RunJob(KVStore* store, const KVStoreOptions& options, const ModelSh
   SLIMPS_RETURN_IF_ERROR(store->Barrier());
   SLIMPS_ASSIGN_OR_RETURN(ClusterFigures figures, Measure(store, loop->get()));
   const Thresholds thresholds = ThresholdsInForce(options, *store);
-  figures.compressed_bytes = CompressedBytes(model, thresholds.push);
-  figures.pull_compressed_bytes = CompressedBytes(model, thresholds.pull);
+  AddCompressedBytes(model, thresholds, store->key_codecs(), &figures);
   SLIMPS_RETURN_IF_ERROR(WriteReport({.model = model.name,
                                       .gradient_bytes = model.elements() * sizeof(float),
                                       .tensors = model.tensors.size(),
@@ -308,12 +333,23 @@ absl::Status Describe(const std::string& name) {
   return absl::OkStatus();
 }
 
+absl::Status PrintCodecErrors() {
+  SLIMPS_ASSIGN_OR_RETURN(const ModelShape model, FindModel(FLAGS_model));
+  const std::vector<std::string> codecs = absl::StrSplit(FLAGS_codec_errors, '|');
+  for (const std::string& codec : codecs) {
+    SLIMPS_ASSIGN_OR_RETURN(const double error, ErrorOfCodec(model, codec));
+    std::cout << codec << " " << error << "\n";
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 }  // namespace slimps
 
 int main(int argc, char** argv) {
   slimps::ParseProgramFlags("one worker of tools/slimps bench cluster", argc, argv);
   if (!FLAGS_describe.empty()) return slimps::ExitStatus(slimps::Describe(FLAGS_describe));
+  if (!FLAGS_codec_errors.empty()) return slimps::ExitStatus(slimps::PrintCodecErrors());
   if (FLAGS_measure_add) {
     slimps::MeasureAdd();
     return 0;

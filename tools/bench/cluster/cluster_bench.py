@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 from bench.cluster import bound
+from bench.cluster import budgets
 from bench.cluster import cluster_job as jobs
 from bench.cluster import net
 from bench.cluster import cluster_options as flags_of
@@ -45,20 +46,20 @@ MEANS = (
 )
 
 
-def ask_worker(programs, flag):
-    """Runs bench_cluster_worker with a flag and returns what it prints.
+def ask_worker(programs, *flags):
+    """Runs bench_cluster_worker with flags and returns what it prints.
 
     SetupError: the program refuses; the message is what it says.
     """
     result = subprocess.run(
-        [programs["bench_cluster_worker"], flag],
+        [programs["bench_cluster_worker"], *flags],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         check=False,
     )
     if result.returncode != 0:
-        raise setup.SetupError(result.stderr.strip() or "%s failed" % flag)
+        raise setup.SetupError(result.stderr.strip() or "%s failed" % flags[-1])
     return result.stdout
 
 
@@ -67,6 +68,13 @@ def find_models(programs, names):
     lines = [ask_worker(programs, "--describe=" + name) for name in names]
     rows = [line.split() for line in "".join(lines).splitlines()]
     return [(row[0], int(row[1]), float(row[3])) for row in rows]
+
+
+def errors_of(programs, model, codecs):
+    """Returns {codec: what it loses of the model's gradients, as a part of |x|^2}."""
+    lines = ask_worker(programs, "--model=" + model, "--codec_errors=" + "|".join(codecs))
+    words = [line.split() for line in lines.splitlines()]
+    return {codec: float(error) for codec, error in words}
 
 
 def compute_ms(options, gradient_bytes, ratio):
@@ -203,8 +211,8 @@ class Bench:
             ),
         )
 
-    def measure(self, entry, model, milliseconds):
-        """Runs one job and returns its figures."""
+    def measure(self, entry, model, milliseconds, warmup=WARMUP):
+        """Runs one job and returns its figures, those of the iterations after `warmup`."""
         said = []
 
         def on_line(seconds, name, line):
@@ -213,15 +221,15 @@ class Bench:
                 if self.options.changes:
                     progress("  %7.2f s  %s: %s" % (seconds, name, line))
 
-        pre_steps = PRE_STEPS if systems.is_automatic(entry) else 0
+        pre_steps = PRE_STEPS if systems.decides(entry) else 0
         flags = [
             "--model=" + model,
             "--compute_ms=%.6f" % milliseconds,
-            "--warmup=%d" % (WARMUP + pre_steps),
+            "--warmup=%d" % (warmup + pre_steps),
             "--pre_steps=%d" % PRE_STEPS,
             "--iterations=%d" % self.options.iterations,
         ]
-        if self.options.changes and pre_steps:
+        if self.options.changes and systems.is_automatic(entry):
             flags.append("--remeasure_every=%d" % REMEASURE_EVERY)
         reports = self.job(
             flags + systems.worker_flags(entry),
@@ -301,7 +309,7 @@ def bench(options, programs, models, profiles, save):
     Calls save(report) after each model, so that results are kept even if the rest fails.
     """
     report = {
-        "bench": "cluster " + options.link + (tables.CHOICES if options.fixed_thresholds else ""),
+        "bench": "cluster " + options.link + tables.kind_of(options),
         "nodes": options.nodes,
         "placement": options.placement,
         "same_host": options.same_host,
@@ -317,13 +325,22 @@ def bench(options, programs, models, profiles, save):
         report.update(cores=run.cores, add_bytes_per_second=run.bytes_per_second, results=results)
         for model, gradient_bytes, ratio in models:
             milliseconds = compute_ms(options, gradient_bytes, ratio)
-            entries = [run.thresholds(entry, model) for entry in options.systems]
-            results += cluster_rows.results_of(
+            wanted, cell = options.systems, None
+            if options.budgets:
+                codecs = budgets.compared(options.budgets)
+                cell = budgets.Cell(options.budgets, errors_of(programs, model, codecs))
+                wanted = cell.systems
+            entries = [run.thresholds(entry, model) for entry in wanted]
+            rows = cluster_rows.results_of(
                 options,
+                wanted,
                 model,
                 milliseconds,
                 measure_in_turn(run, entries, model, milliseconds, options.repeats),
             )
+            if cell:
+                cell.put_into(rows)
+            results += rows
             save(report)
     return report
 

@@ -2,6 +2,7 @@
 """The flags of slimps bench cluster, which are checked before anything is started."""
 
 
+from bench.cluster import budgets
 from bench.cluster import net
 from bench.cluster import systems
 from bench.common import Parser, name_list, number
@@ -45,6 +46,14 @@ def make_parser():
         metavar="LIST",
         help="beside each system with an automatic threshold the same with each of these, such as "
         "0,65536,1048576,none, and a table of how they compare",
+    )
+    parser.add_argument(
+        "--budgets",
+        type=budgets.codec_list,
+        metavar="LIST",
+        help="instead of --systems: joint with each of these codecs' errors as its budget, such "
+        "as '1bit|qsgd:bits=4,norm=max|powersgd:rank=4', beside all fixed codecs that are within "
+        "one, and a table of how they compare",
     )
     parser.add_count("--iterations", 10000, 10, "iterations of each job that are measured")
     parser.add_count(
@@ -170,6 +179,10 @@ def settle(parser, options):
     )
     if "all" in options.model and len(options.model) > 1:
         parser.error("--model: expected all, or names, got both: %s" % ",".join(options.model))
+    if options.budgets and (options.systems or options.fixed_thresholds):
+        parser.error(
+            "--budgets: expected without --systems and --fixed_thresholds, which it chooses"
+        )
     names = options.systems or (
         COMPARED.split(",") if options.fixed_thresholds else list(systems.BY_NAME)
     )

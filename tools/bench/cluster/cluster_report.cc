@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/bench/cluster/cluster_report.h"
 
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "proto/base/clock.h"
+#include "proto/base/key.h"
 
 namespace slimps {
 namespace {
@@ -55,6 +57,20 @@ double CompressedBytes(const ModelShape& model, std::optional<uint64_t> threshol
   for (const ModelTensor& tensor : model.tensors) {
     const uint64_t own = tensor.elements() * sizeof(float);
     if (own >= *threshold_bytes) bytes += static_cast<double>(own);
+  }
+  return bytes;
+}
+
+double CompressedBytes(const ModelShape& model, std::span<const KeyCodec> chosen) {
+  std::set<Key> compressed;
+  for (const KeyCodec& each : chosen) {
+    if (each.codec != "none") compressed.insert(each.key);
+  }
+  double bytes = 0;
+  for (const ModelTensor& tensor : model.tensors) {
+    if (compressed.contains(Key(tensor.name))) {
+      bytes += static_cast<double>(tensor.elements() * sizeof(float));
+    }
   }
   return bytes;
 }

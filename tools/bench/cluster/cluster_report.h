@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -55,6 +56,9 @@ ClusterFigures FiguresOf(const ClusterTimeline& timeline, const Accelerator& acc
 
 // Returns the fp32 bytes of the tensors that are compressed at a threshold. nullopt: none is.
 double CompressedBytes(const ModelShape& model, std::optional<uint64_t> threshold_bytes);
+
+// Returns the fp32 bytes of the tensors for which a policy has chosen another codec than "none".
+double CompressedBytes(const ModelShape& model, std::span<const KeyCodec> chosen);
 
 struct ClusterReport {
   std::string model;

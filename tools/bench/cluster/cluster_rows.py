@@ -10,7 +10,7 @@ def median_row(rows):
     return sorted(rows, key=lambda row: row["iteration_ms"])[(len(rows) - 1) // 2]
 
 
-def results_of(options, model, milliseconds, measured):
+def results_of(options, entries, model, milliseconds, measured):
     """Returns the rows of one model. `measured` has the figures of each system's jobs."""
     medians = {name: median_row(rows) for name, rows in measured.items()}
 
@@ -22,7 +22,7 @@ def results_of(options, model, milliseconds, measured):
         )
 
     results = []
-    for entry in options.systems:
+    for entry in entries:
         row = medians[entry.name]
         limit = bound.bound_ms(milliseconds, row["wire_ms_at_link_rate"], row["cpu_ms"])
         result = {
@@ -50,7 +50,10 @@ def results_of(options, model, milliseconds, measured):
                 "threshold_bytes": row["threshold_bytes"],
             }
         )
-        result["threshold_setting"] = "auto" if systems.is_automatic(entry) else entry.threshold
+        if systems.adapts(entry):
+            result["policy"] = entry.policy
+        else:
+            result["threshold_setting"] = "auto" if systems.is_automatic(entry) else entry.threshold
         for name in (
             "pull_threshold_bytes",
             "cpu_ms",

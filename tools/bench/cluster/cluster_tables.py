@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tables of slimps bench cluster, for a terminal and as markdown."""
 
+import math
 import re
 
-from bench.common import markdown_table, ratio, size_name, text_table, verdict
+from bench import common
+from bench.common import ratio, size_name, verdict
 from slimps_launch.schema import (
     COUNT,
     NUMBER,
@@ -43,6 +45,17 @@ CHOICE_HEADINGS = (
 )
 CHOICE_BAR = 1.05  # bound of the table's choice / best fixed threshold, by iteration time
 CHOICES = " thresholds"  # the end of a report's name if it compares thresholds
+BUDGETS = " budgets"  # the same of error budgets
+BUDGET_HEADINGS = (
+    "joint at the error of",
+    "part lost",
+    "iteration ms",
+    "of repeats",
+    "the fastest fixed",
+    "its ms",
+    "to it",
+    "bar",
+)
 TIMES = (
     "compute_ms",
     "wire_ms_at_link_rate",
@@ -54,9 +67,9 @@ TIMES = (
 # The fields of a report that the tables read.
 SHAPE = {
     "bench": Kind(
-        "cluster LINK or cluster LINK thresholds",
+        "cluster LINK, cluster LINK thresholds or cluster LINK budgets",
         lambda name: isinstance(name, str)
-        and re.fullmatch("cluster [^ ]+(%s)?" % CHOICES, name) is not None,
+        and re.fullmatch("cluster [^ ]+(%s|%s)?" % (CHOICES, BUDGETS), name) is not None,
     ),
     "nodes": COUNT,
     "placement": TEXT,
@@ -78,6 +91,9 @@ SHAPE = {
             "threshold_bytes": SIZE_OR_NULL,
             "pull_threshold_bytes": Optional(SIZE_OR_NULL),
             "threshold_setting": Optional(TEXT),
+            "policy": Optional(TEXT),
+            "error": Optional(NUMBER),
+            "error_budget": Optional(NUMBER),
             "iteration_ms_of_repeats": Optional([POSITIVE]),
         }
     ],
@@ -85,6 +101,8 @@ SHAPE = {
 
 
 def threshold_name(row):
+    if "policy" in row:
+        return row["policy"]
     name = "" if row["system"] == "fp32" else size_name(row["threshold_bytes"])
     if row.get("pull_threshold_bytes") is not None:
         name += ", pulls " + size_name(row["pull_threshold_bytes"])
@@ -146,6 +164,41 @@ def choices(rows):
     return lines
 
 
+def within_budgets(rows):
+    """Returns table cells that compare joint with the fastest fixed codec within its budget."""
+    lines = []
+    for row in rows:
+        if "error_budget" not in row:
+            continue
+        best = min(
+            (each for each in rows if each.get("error", math.inf) <= row["error_budget"]),
+            key=lambda each: each["iteration_ms"],
+        )
+        times = row.get("iteration_ms_of_repeats") or [row["iteration_ms"]]
+        lines.append(
+            [
+                row["system"].removeprefix("joint at "),
+                "%.3g" % row["error_budget"],
+                "%.1f" % row["iteration_ms"],
+                "%.1f to %.1f" % (min(times), max(times)),
+                best["system"],
+                "%.1f" % best["iteration_ms"],
+                "%.3f" % (row["iteration_ms"] / best["iteration_ms"]),
+                verdict(
+                    row["iteration_ms"] <= CHOICE_BAR * best["iteration_ms"], "%.2f" % CHOICE_BAR
+                ),
+            ]
+        )
+    return lines
+
+
+def kind_of(options):
+    """Returns the end of a report's name."""
+    if options.budgets:
+        return BUDGETS
+    return CHOICES if options.fixed_thresholds else ""
+
+
 def by_model(report):
     """Returns [(model, its rows)]."""
     return [
@@ -178,17 +231,14 @@ def tables(report):
         compared = choices(rows)
         if compared:
             yield model + ": the table's choice beside fixed thresholds", CHOICE_HEADINGS, compared
+        budgets = within_budgets(rows)
+        if budgets:
+            yield model + ": joint beside fixed codecs within its budget", BUDGET_HEADINGS, budgets
 
 
 def text(report):
-    lines = [conditions(report)]
-    for title, headings, rows in tables(report):
-        lines += ["", title] + text_table(headings, rows)
-    return "\n".join(lines)
+    return common.text_report(conditions(report), tables(report))
 
 
 def markdown(report):
-    lines = [conditions(report) + "."]
-    for title, headings, rows in tables(report):
-        lines += ["", "### %s" % title, ""] + markdown_table(headings, rows)
-    return "\n".join(lines)
+    return common.markdown_report(conditions(report), tables(report))

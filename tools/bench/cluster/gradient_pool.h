@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A model's gradients without training it: each tensor has the statistics that were recorded from
-// training. In every round a tensor's rows have moved on by some places, so that no element has the
-// same number in two rounds that follow each other.
+// training. In every round a tensor's rows have moved on by some places, so that an element of a
+// tensor with enough rows has another number in the next round.
 //
 //   const GradientPool pool(model, /*worker=*/rank);
 //   store->Push(key, pool.Of(tensor, round), priority);

@@ -15,10 +15,13 @@ V100_NS = {"1bit": 16e6 / RESNET50_ELEMENTS, "2bit": 39e6 / RESNET50_ELEMENTS}
 
 # threshold: tensors of at least so many fp32 bytes are compressed. "auto": the threshold table
 # decides. "none": no tensor is compressed.
+# policy: what chooses pushes' codecs instead of compression and threshold; "threshold": they do.
 System = collections.namedtuple(
     "System",
-    "name compression threshold pull pull_threshold coalesce prioritise backup device_ns says",
+    "name compression threshold pull pull_threshold policy coalesce prioritise backup device_ns"
+    " says",
 )
+BY_THRESHOLD = "threshold"
 
 
 def system(name, compression="none", says="", **changes):
@@ -26,6 +29,7 @@ def system(name, compression="none", says="", **changes):
         "threshold": "0",
         "pull": "none",
         "pull_threshold": "0",
+        "policy": BY_THRESHOLD,
         "coalesce": False,
         "prioritise": False,
         "backup": False,
@@ -41,7 +45,22 @@ def slimgc(name, compression, says, **changes):
     return system(name, compression, says, **fields)
 
 
+def adapting(name, policy, says):
+    """A policy that adapts, with all of SlimGC's mechanisms but its threshold table."""
+    return slimgc(name, "none", says, policy=policy, pull="policy", threshold="0")
+
+
+def inside(codec):
+    """Returns a codec as a policy's option writes it."""
+    return codec.replace(",", ";")
+
+
 TWO_WAY = {"pull": "1bit", "pull_threshold": "auto"}
+# Rounds between the decisions of a policy: so few that two decisions hold before the figures begin,
+# and that ten iterations have one report in them.
+WINDOW = 10
+JOINT = "joint:every=%d" % WINDOW
+LGRECO = "lgreco:codec=topk:ratio=0.01,every=%d" % WINDOW
 ON_DEVICE = V100_NS["1bit"]
 ALL = [
     system("fp32", says="full precision, waiting"),
@@ -112,6 +131,28 @@ ALL = [
         "low-rank factors in two phases, every matrix; raw pulls",
         threshold="0",
     ),
+    slimgc(
+        "thc",
+        "thc",
+        "4-bit integers that servers add up without decoding them, after a phase for norms; raw "
+        "pulls",
+        threshold="65536",
+    ),
+    adapting(
+        "lgreco",
+        LGRECO,
+        "a ratio of topk for each tensor, least bytes at the error of 1 % everywhere; pulls alike",
+    ),
+    adapting(
+        "lgreco_time",
+        LGRECO + ",objective=time",
+        "as lgreco, with the least predicted time instead of the least bytes",
+    ),
+    adapting(
+        "joint",
+        JOINT,
+        "each tensor's codec or raw, least predicted time at the error of 4-bit qsgd; pulls alike",
+    ),
 ]
 BY_NAME = {entry.name: entry for entry in ALL}
 
@@ -137,6 +178,8 @@ def find(text):
             raise ValueError("system '%s': expected bytes, auto or none after @" % text)
         if len(threshold) > 19 or int(threshold) >= 1 << 63:
             raise ValueError("system '%s': expected less than 2^63 bytes after @" % text)
+    if adapts(found):
+        raise ValueError("system '%s': %s's policy decides, so it has no threshold" % (text, name))
     if found.compression == "none":
         raise ValueError(
             "system '%s': %s compresses nothing, so it has no threshold" % (text, name)
@@ -144,8 +187,17 @@ def find(text):
     return found._replace(name=text, threshold=threshold, pull_threshold=threshold)
 
 
+def adapts(entry):
+    return entry.policy != BY_THRESHOLD
+
+
 def is_automatic(entry):
     return "auto" in (entry.threshold, entry.pull_threshold)
+
+
+def decides(entry):
+    """True if the job decides something while it runs."""
+    return adapts(entry) or is_automatic(entry)
 
 
 def profiled(entry):
@@ -157,9 +209,10 @@ def worker_flags(entry):
     """Returns the system's flags of bench_cluster_worker."""
     flags = {
         "compression": entry.compression,
-        "threshold": entry.threshold,
+        "threshold": "auto" if adapts(entry) else entry.threshold,
         "pull_compression": entry.pull,
         "pull_threshold": entry.pull_threshold,
+        "policy": entry.policy,
         "coalesce": entry.coalesce,
         "prioritise": entry.prioritise,
         "backup_model": entry.backup,

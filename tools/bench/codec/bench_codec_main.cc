@@ -29,11 +29,13 @@
 #include "tools/bench/stopwatch.h"
 
 DEFINE_string(codecs, "", "labels or specs; all if empty");
-DEFINE_string(ops, "", "encode_ef, encode, decode_add, aggregate; all if empty");
+DEFINE_string(ops, "",
+              "encode_ef, encode, decode_add, aggregate, levels, phases; all but phases if empty");
 DEFINE_string(elements, "", "sizes, such as 64Ki,1Mi; 64Ki,1Mi,16Mi if empty");
 DEFINE_string(threads, "", "numbers of threads; 1 if empty");
 DEFINE_string(isa, "", "scalar, avx2, avx512; avx2 and the best that runs here if empty");
 DEFINE_string(workers, "", "payloads that aggregate sums; 1,2,4,8,16 if empty");
+DEFINE_bool(matrix, false, "tensors are matrices, as codecs of low rank see them; else vectors");
 DEFINE_bool(quick, false, "64Ki elements and short series, to see that it works");
 DEFINE_string(table, "",
               "a model, such as resnet50: that one's whole gradient instead of single tensors");
@@ -173,7 +175,8 @@ CaseLists Lists() {
           .threads = FLAGS_threads,
           .isa = FLAGS_isa,
           .workers = FLAGS_workers,
-          .quick = FLAGS_quick};
+          .quick = FLAGS_quick,
+          .matrix = FLAGS_matrix};
 }
 
 int MeasureCases() {

@@ -2,6 +2,7 @@
 #include "tools/bench/codec/cases.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <span>
 
@@ -16,12 +17,15 @@ namespace slimps {
 namespace {
 
 constexpr Operation kOperations[] = {Operation::kEncodeWithFeedback, Operation::kEncode,
-                                     Operation::kDecodeAdd, Operation::kAggregate};
+                                     Operation::kDecodeAdd, Operation::kAggregate,
+                                     Operation::kLevels};
 constexpr size_t kMaxElements = size_t{1} << 28;
 constexpr size_t kMaxThreads = 256;
 constexpr size_t kMaxWorkers = 64;
-// Aggregation is measured with this codec, unless codecs are named.
+constexpr std::string_view kPhasesName = "phases";
+// Aggregation and levels are measured with these codecs, unless codecs are named.
 constexpr std::string_view kAggregated = "1bit";
+constexpr std::string_view kWithLevels = "topk";
 
 std::vector<std::string> Words(const std::string& list) { return absl::StrSplit(list, ','); }
 
@@ -59,6 +63,10 @@ absl::StatusOr<std::vector<Operation>> ParseOperations(const std::string& list) 
   if (list.empty()) return std::vector<Operation>(std::begin(kOperations), std::end(kOperations));
   std::vector<Operation> operations;
   for (const std::string& word : Words(list)) {
+    if (word == kPhasesName) {
+      operations.push_back(Operation::kPhases);
+      continue;
+    }
     const auto found = std::find(names.begin(), names.end(), word);
     if (found == names.end()) return UnknownName("operation", word, names);
     operations.push_back(kOperations[found - names.begin()]);
@@ -92,8 +100,17 @@ absl::StatusOr<std::vector<const Kernels*>> ParseIsa(const std::string& list) {
 bool Measured(const CodecSetting& setting, Operation operation, const CaseLists& lists) {
   // Bounds matter only for encoding, and most with a residual.
   if (setting.bounds == Bounds::kChecked) return operation == Operation::kEncodeWithFeedback;
+  if (operation == Operation::kPhases) return HasPhases(setting);
+  if (operation == Operation::kLevels) {
+    return setting.label == kWithLevels || (!lists.codecs.empty() && HasLevels(setting));
+  }
   if (operation != Operation::kAggregate) return true;
   return !lists.codecs.empty() || setting.label == kAggregated;
+}
+
+RowGrid MatrixOf(size_t elements) {
+  return {.elements = elements,
+          .row_elements = size_t{1} << static_cast<size_t>(std::bit_width(elements) / 2)};
 }
 
 }  // namespace
@@ -108,6 +125,10 @@ std::string_view OperationName(Operation operation) {
       return "decode_add";
     case Operation::kAggregate:
       return "aggregate";
+    case Operation::kPhases:
+      return kPhasesName;
+    case Operation::kLevels:
+      return "levels";
   }
   return "unknown";
 }
@@ -147,8 +168,8 @@ absl::StatusOr<std::vector<Case>> MakeCases(const CaseLists& lists) {
         for (const size_t count : operation == Operation::kAggregate ? workers : alone) {
           for (const size_t thread_count : threads) {
             for (const Kernels* kernels : kernel_sets) {
-              cases.push_back(
-                  {setting, operation, count, elements, static_cast<int>(thread_count), kernels});
+              cases.push_back({setting, operation, count, elements, static_cast<int>(thread_count),
+                               kernels, lists.matrix ? MatrixOf(elements) : RowGrid{}});
             }
           }
         }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "compress/format/row_grid.h"
 #include "compress/kernels/kernels.h"
 #include "tools/bench/codec/codec_settings.h"
 
@@ -20,6 +21,11 @@ enum class Operation : uint8_t {
   kDecodeAdd,           // decode_add, compared with d *= c
   // aggregate: sums the payloads of all workers and steps the optimizer; compared with d += s
   kAggregate,
+  // phases: one worker's part in the phases before its payload, and what the servers make
+  // orthonormal between them; compared with d += s. For codecs with phases, if it is asked for.
+  kPhases,
+  // levels: encodes at three levels, each made from the one before; compared with each anew
+  kLevels,
 };
 
 std::string_view OperationName(Operation operation);
@@ -31,6 +37,7 @@ struct Case {
   size_t elements = 0;
   int threads = 1;
   const Kernels* kernels = nullptr;
+  RowGrid grid = {};  // no elements: the codec sees no matrix
 
   // Returns "1bit encode_ef 16Mi avx2". Adds workers and threads if there are several.
   std::string Name() const;
@@ -45,6 +52,7 @@ struct CaseLists {
   std::string isa;         // avx2 and the best that runs here
   std::string workers;     // 1,2,4,8,16 for aggregate; 1,4 with `quick`
   bool quick = false;
+  bool matrix = false;  // tensors are matrices, as square as powers of two allow
 };
 
 // Returns every combination that makes sense, by size.

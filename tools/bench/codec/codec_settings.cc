@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <string_view>
 
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "compress/codec/catalogue/registry.h"
 #include "compress/codec/options.h"
@@ -113,6 +115,21 @@ bool HasPhases(const CodecSetting& setting) {
   return std::any_of(all.begin(), all.end(), [&](const CodecEntry& entry) {
     return entry.name == name && entry.has_phases;
   });
+}
+
+bool HasLevels(const CodecSetting& setting) {
+  const absl::StatusOr<CodecSpec> spec = ParseCodecSpec(setting.spec);
+  return spec.ok() && spec->name == "topk" && spec->options.contains("ratio");
+}
+
+CodecSetting LowerLevel(const CodecSetting& setting, int times) {
+  CodecSpec spec = *ParseCodecSpec(setting.spec);
+  double ratio = 0;
+  static_cast<void>(absl::SimpleAtod(spec.options["ratio"], &ratio));  // a valid setting's
+  spec.options["ratio"] = absl::StrCat(std::min(1.0, times * ratio));
+  CodecSetting lower = setting;
+  lower.spec = spec.ToString();
+  return lower;
 }
 
 absl::StatusOr<std::unique_ptr<Codec>> MakeCodec(const CodecSetting& setting,

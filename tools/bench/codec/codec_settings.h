@@ -46,6 +46,12 @@ std::vector<CodecSetting> AllCodecSettings();
 // without them.
 bool HasPhases(const CodecSetting& setting);
 
+// True if the codec is topk with a ratio, which sends 2 and 4 times as much at lower levels.
+bool HasLevels(const CodecSetting& setting);
+
+// Returns the setting that sends `times` times as much. REQUIRES: HasLevels(setting).
+CodecSetting LowerLevel(const CodecSetting& setting, int times);
+
 [[nodiscard]] absl::StatusOr<std::unique_ptr<Codec>> MakeCodec(const CodecSetting& setting,
                                                                const Kernels& kernels);
 

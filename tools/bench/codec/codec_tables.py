@@ -4,7 +4,7 @@
 from bench.common import markdown_table, verdict
 from slimps_launch import schema
 
-OPERATIONS = ("encode_ef", "encode", "decode_add", "aggregate")
+OPERATIONS = ("encode_ef", "encode", "decode_add", "aggregate", "levels", "phases")
 LARGE = 16 << 20
 SMALL = 64 << 10
 # The bars of a codec on one thread with AVX2, as a fraction of the reference.
@@ -33,6 +33,8 @@ BARS = {
     ("encode_ef", LARGE): ENCODE_BARS,
     ("encode_ef", SMALL): CACHE_BARS,
     ("decode_add", LARGE): DECODE_BARS,
+    ("levels", LARGE): {"topk": 1.10},
+    ("levels", SMALL): {"topk": 1.10},
 }
 SPARSE = ("threshold", "adacomp", "mstopk", "redsync", "dgc", "topk", "randomk")
 SPARSE_DECODE_BAR = 5  # sparse codecs decode at least so many times as fast as raw fp32
@@ -294,7 +296,8 @@ def codec_markdown(report):
             "",
         ]
         table = []
-        codecs = dict.fromkeys(row["codec"] for row in members if row["op"] != "aggregate")
+        single = [row for row in members if row["op"] in OPERATIONS[:3]]
+        codecs = dict.fromkeys(row["codec"] for row in single)
         for codec in codecs:
             cells = [codec, ""]
             for op in OPERATIONS[:3]:
@@ -310,7 +313,7 @@ def codec_markdown(report):
                     )
                 if row:
                     cells[1] = payload_ratio(row)
-            own = [row for row in members if row["codec"] == codec and row["op"] != "aggregate"]
+            own = [row for row in single if row["codec"] == codec]
             cells.append(
                 "; ".join(
                     "%s %s" % (row["op"], text) for row in own for text in bar_remarks(rows, row)
@@ -347,6 +350,21 @@ def codec_markdown(report):
                         "; ".join(bar_remarks(rows, row)),
                     )
                     for row in sums
+                ],
+            )
+        levels = [row for row in members if row["op"] == "levels"]
+        if levels:
+            lines += [""] + markdown_table(
+                ("levels", "GB/s", "anew", "times as fast", "bar"),
+                [
+                    (
+                        row["codec"],
+                        "%.2f" % row["gbps"],
+                        "%.2f" % row["reference_gbps"],
+                        "%.2f" % row["fraction_of_reference"],
+                        "; ".join(bar_remarks(rows, row)),
+                    )
+                    for row in levels
                 ],
             )
     return "\n".join(lines)

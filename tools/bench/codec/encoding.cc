@@ -18,10 +18,11 @@ constexpr double kMaxGrowth = 100;  // of the error's squared norm
 }  // namespace
 
 Encoding::Encoding(const CodecSetting& setting, std::unique_ptr<Codec> codec, Feedback feedback,
-                   size_t elements, int threads, BenchData& data)
+                   size_t elements, int threads, BenchData& data, const RowGrid& grid)
     : setting_(setting),
       codec_(std::move(codec)),
       elements_(elements),
+      grid_(grid),
       data_(data),
       encoder_(threads > 1 ? std::make_unique<ParallelEncoder>(threads) : nullptr),
       payload_(data.Bytes(BenchData::kPayload, codec_->MaxPayloadBytes(elements))),
@@ -46,10 +47,11 @@ Encoding::Encoding(const CodecSetting& setting, std::unique_ptr<Codec> codec, Fe
 absl::StatusOr<std::unique_ptr<Encoding>> Encoding::Create(const CodecSetting& setting,
                                                            const Kernels& kernels,
                                                            Feedback feedback, size_t elements,
-                                                           int threads, BenchData& data) {
+                                                           int threads, BenchData& data,
+                                                           const RowGrid& grid) {
   SLIMPS_ASSIGN_OR_RETURN(auto codec, MakeCodec(setting, kernels));
   std::unique_ptr<Encoding> encoding(
-      new Encoding(setting, std::move(codec), feedback, elements, threads, data));
+      new Encoding(setting, std::move(codec), feedback, elements, threads, data, grid));
   for (int i = 0; i < kRoundsBefore; ++i) SLIMPS_RETURN_IF_ERROR(encoding->Run());
   encoding->SaveStart();
   return encoding;
@@ -68,7 +70,7 @@ absl::Status Encoding::RunRound(uint64_t round, uint32_t worker) {
                        .residual = residual_,
                        .momentum = momentum_,
                        .grad_scale = gradient.sign,
-                       .context = {.key = 1, .round = round, .worker = worker}};
+                       .context = {.key = 1, .round = round, .worker = worker, .grid = grid_}};
   if (setting_.bounds == Bounds::kKnown) {
     input.gradient_bound = data_.gradient_bound();
     input.residual_bound = bounds_.residual;

@@ -30,7 +30,7 @@ class Encoding final {
   // Encodes a few rounds first, so that the codec's states are as in training.
   [[nodiscard]] static absl::StatusOr<std::unique_ptr<Encoding>> Create(
       const CodecSetting& setting, const Kernels& kernels, Feedback feedback, size_t elements,
-      int threads, BenchData& data);
+      int threads, BenchData& data, const RowGrid& grid = {});
 
   // Encodes one round. With one thread, it runs on the caller's thread.
   [[nodiscard]] absl::Status Run();
@@ -52,7 +52,7 @@ class Encoding final {
 
  private:
   Encoding(const CodecSetting& setting, std::unique_ptr<Codec> codec, Feedback feedback,
-           size_t elements, int threads, BenchData& data);
+           size_t elements, int threads, BenchData& data, const RowGrid& grid);
   absl::Status RunRound(uint64_t round, uint32_t worker);
   void SaveStart();
   void Restore();
@@ -64,6 +64,7 @@ class Encoding final {
   const CodecSetting setting_;
   const std::unique_ptr<Codec> codec_;
   const size_t elements_;
+  const RowGrid grid_;
   BenchData& data_;
   const std::unique_ptr<ParallelEncoder> encoder_;  // nullptr: one thread
   EncodeWorkspace workspace_;

@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "compress/codec/encode_run.h"
+#include "compress/codec/parallel_encode.h"
 #include "compress/format/decode.h"
 #include "compress/format/format.h"
 #include "compress/format/sum.h"
@@ -14,6 +16,7 @@
 #include "server/round/aggregate.h"
 #include "server/round/optimizer.h"
 #include "tools/bench/codec/encoding.h"
+#include "tools/bench/codec/phased_rounds.h"
 #include "tools/bench/codec/references.h"
 
 namespace slimps {
@@ -152,6 +155,114 @@ class AggregateSubject final : public CaseSubject {
   std::span<float> idle_;  // the buffer that the next round overwrites
 };
 
+class PhasesSubject final : public CaseSubject {
+ public:
+  PhasesSubject(const Case& c, const Team& team, BenchData& data,
+                std::unique_ptr<PhasedRounds> rounds)
+      : CaseSubject(c, team, data), rounds_(std::move(rounds)) {}
+
+  absl::Status Run() override { return rounds_->Run(); }
+  void RunReference() override { Add(); }
+  size_t payload_bytes() const override { return rounds_->contributed_bytes(); }
+  double sent_fraction() const override { return 0; }
+
+ private:
+  const std::unique_ptr<PhasedRounds> rounds_;
+};
+
+absl::StatusOr<std::unique_ptr<Subject>> MakePhases(const Case& c, const Team& team,
+                                                    BenchData& data) {
+  SLIMPS_ASSIGN_OR_RETURN(auto rounds,
+                          PhasedRounds::Create(c.setting, *c.kernels, c.elements, c.grid, data));
+  return std::make_unique<PhasesSubject>(c, team, data, std::move(rounds));
+}
+
+// Multi-level compression, as GraVAC's workers measure their factors: the payload of a codec is
+// made from that of the one before, which sends more.
+class LevelsSubject final : public CaseSubject {
+ public:
+  static absl::StatusOr<std::unique_ptr<Subject>> Create(const Case& c, const Team& team,
+                                                         BenchData& data) {
+    auto subject = std::unique_ptr<LevelsSubject>(new LevelsSubject(c, team, data));
+    for (const int times : {4, 2, 1}) {
+      Level& level = subject->levels_.emplace_back();
+      SLIMPS_ASSIGN_OR_RETURN(level.codec, MakeCodec(LowerLevel(c.setting, times), *c.kernels));
+      for (AlignedBuffer* payload : {&level.payload, &level.anew}) {
+        *payload = AlignedBuffer(level.codec->MaxPayloadBytes(c.elements));
+      }
+    }
+    SLIMPS_RETURN_IF_ERROR(subject->CheckEqual());
+    return subject;
+  }
+
+  absl::Status Run() override {
+    FinerPayload finer;
+    for (Level& level : levels_) {
+      SLIMPS_ASSIGN_OR_RETURN(level.stats, Encode(*level.codec, finer, level.payload.bytes()));
+      finer = {.codec = level.codec.get(),
+               .payload = level.payload.bytes().first(level.stats.payload_bytes),
+               .stats = level.stats};
+    }
+    return absl::OkStatus();
+  }
+  void RunReference() override {
+    for (Level& level : levels_) {
+      anew_status_.Update(Encode(*level.codec, {}, level.anew.bytes()).status());
+    }
+  }
+  size_t gradient_bytes() const override { return reference_bytes(); }
+  size_t payload_bytes() const override { return levels_.back().stats.payload_bytes; }
+  double sent_fraction() const override {
+    return static_cast<double>(levels_.back().stats.elements_sent) /
+           static_cast<double>(case_.elements);
+  }
+
+ private:
+  struct Level {
+    std::unique_ptr<Codec> codec;
+    AlignedBuffer payload, anew;
+    EncodeStats stats;
+  };
+
+  LevelsSubject(const Case& c, const Team& team, BenchData& data)
+      : CaseSubject(c, team, data),
+        x_(data.Floats(BenchData::kResidual, c.elements)),
+        encoder_(c.threads > 1 ? std::make_unique<ParallelEncoder>(c.threads) : nullptr) {
+    data.FillAged(x_);
+  }
+
+  absl::StatusOr<EncodeStats> Encode(const Codec& codec, const FinerPayload& finer,
+                                     std::span<std::byte> payload) {
+    const EncodeInput input = {.gradient = x_,
+                               .residual = {},
+                               .gradient_bound = BenchData::kAgedBound,
+                               .context = {.key = 1},
+                               .finer = finer};
+    if (encoder_ == nullptr) return codec.Encode(input, payload, workspace_);
+    return encoder_->Encode({.codec = &codec, .input = input, .payload = payload});
+  }
+
+  // Figures of payloads that differ would compare nothing.
+  absl::Status CheckEqual() {
+    SLIMPS_RETURN_IF_ERROR(Run());
+    RunReference();
+    SLIMPS_RETURN_IF_ERROR(anew_status_);
+    for (const Level& level : levels_) {
+      const auto made = level.payload.bytes().first(level.stats.payload_bytes);
+      if (!std::ranges::equal(made, level.anew.bytes().first(made.size()))) {
+        return absl::InternalError(level.codec->spec().ToString() + ": payloads differ");
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  const std::span<float> x_;
+  const std::unique_ptr<ParallelEncoder> encoder_;  // nullptr: one thread
+  EncodeWorkspace workspace_;
+  std::vector<Level> levels_;
+  absl::Status anew_status_;
+};
+
 absl::StatusOr<std::unique_ptr<Subject>> MakeAggregate(const Case& c, const Team& team,
                                                        BenchData& data,
                                                        std::unique_ptr<Encoding> encoding) {
@@ -179,13 +290,15 @@ absl::StatusOr<std::unique_ptr<Subject>> MakeAggregate(const Case& c, const Team
 
 absl::StatusOr<std::unique_ptr<Subject>> MakeSubject(const Case& c, const Team& team,
                                                      BenchData& data) {
+  if (c.operation == Operation::kPhases) return MakePhases(c, team, data);
+  if (c.operation == Operation::kLevels) return LevelsSubject::Create(c, team, data);
   SLIMPS_ASSIGN_OR_RETURN(const auto probe, MakeCodec(c.setting, *c.kernels));
   // The payloads to decode come from an encoding with error feedback if the codec wants a residual.
   const bool feedback = c.operation == Operation::kEncodeWithFeedback ||
                         (c.operation != Operation::kEncode && probe->wants_residual());
   SLIMPS_ASSIGN_OR_RETURN(auto encoding, Encoding::Create(c.setting, *c.kernels,
                                                           feedback ? Feedback::kOn : Feedback::kOff,
-                                                          c.elements, c.threads, data));
+                                                          c.elements, c.threads, data, c.grid));
   switch (c.operation) {
     case Operation::kEncodeWithFeedback:
     case Operation::kEncode:
@@ -196,6 +309,9 @@ absl::StatusOr<std::unique_ptr<Subject>> MakeSubject(const Case& c, const Team& 
       return std::make_unique<DecodeAddSubject>(c, team, data, std::move(encoding));
     case Operation::kAggregate:
       return MakeAggregate(c, team, data, std::move(encoding));
+    case Operation::kPhases:
+    case Operation::kLevels:
+      break;  // made above
   }
   return absl::InternalError("unknown operation");
 }

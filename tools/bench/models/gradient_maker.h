@@ -9,8 +9,7 @@
 // and v_k, too. All workers have the same v_k, D_r and D_c. Their u_k, N and zero rows are equal as
 // far as the recorded cosine says; a cosine below 0 counts as 0.
 //
-// The rms is met exactly. The energies are met within 0.02 and the spreads within 0.15, in the mean
-// over a model's tensors.
+// The rms is met exactly, energies and spreads nearly (gradient_maker_test.cc).
 //
 //   const GradientMaker maker(/*worker=*/rank);
 //   maker.Make(tensor.gradient, rows, cols, /*tensor=*/7, values);

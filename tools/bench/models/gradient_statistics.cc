@@ -20,15 +20,14 @@ std::optional<GradientStatistics> StatisticsOf(const std::vector<double>& number
     found.rms = 0;
     return found;
   }
-  if (numbers.size() != 7 && numbers.size() != 7 + kRanks) return std::nullopt;
+  if (numbers.size() != 6 && numbers.size() != 6 + kRanks) return std::nullopt;
   found.rms = numbers[0];
   found.cosine = numbers[1];
-  found.mean_to_rms = numbers[2];
-  found.zero_rows = numbers[3];
-  found.row_spread = numbers[4];
-  found.zero_cols = numbers[5];
-  found.col_spread = numbers[6];
-  found.energy.assign(numbers.begin() + 7, numbers.end());
+  found.zero_rows = numbers[2];
+  found.row_spread = numbers[3];
+  found.zero_cols = numbers[4];
+  found.col_spread = numbers[5];
+  found.energy.assign(numbers.begin() + 6, numbers.end());
   const auto fraction = [](double value) { return value >= 0 && value <= 1; };
   if (!(found.rms > 0) || !fraction(found.zero_rows) || !fraction(found.zero_cols)) {
     return std::nullopt;
@@ -62,7 +61,7 @@ absl::StatusOr<std::map<std::string, RecordedTensor>> ParseRecording(std::string
     const std::optional<GradientStatistics> found = StatisticsOf(numbers);
     if (!valid || !found.has_value()) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "line ", number, ": expected NAME ROWS COLS and 1, 7 or 13 numbers, got '", line, "'"));
+          "line ", number, ": expected NAME ROWS COLS and 1, 6 or 12 numbers, got '", line, "'"));
     }
     tensor.gradient = *found;
     if (!tensors.emplace(words[0], std::move(tensor)).second) {

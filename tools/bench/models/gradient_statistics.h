@@ -20,11 +20,8 @@ namespace slimps {
 
 // The defaults are those of normally distributed numbers.
 struct GradientStatistics {
-  double rms = 1e-2;  // of all elements
-  double cosine = 0;  // of the angle between two workers' gradients of one step
-  // Mean absolute value / rms: small with a heavy tail. GradientMaker does not use it: it follows
-  // from the spreads and the energies.
-  double mean_to_rms = 0.8;
+  double rms = 1e-2;     // of all elements
+  double cosine = 0;     // of the angle between two workers' gradients of one step
   double zero_rows = 0;  // fraction of rows that are zero
   // How far the other rows' norms are spread: the deviation of ln(norm) of a log-normal
   // distribution with their mean / rms.
@@ -43,7 +40,7 @@ struct RecordedTensor {
   GradientStatistics gradient;
 };
 
-// Parses a recording: lines of "NAME ROWS COLS RMS COSINE MEAN/RMS ZERO_ROWS ROW_SPREAD ZERO_COLS
+// Parses a recording: lines of "NAME ROWS COLS RMS COSINE ZERO_ROWS ROW_SPREAD ZERO_COLS
 // COL_SPREAD [ENERGY x 6]", or of "NAME ROWS COLS 0" for a tensor that had no gradient. Lines that
 // begin with # are comments.
 // InvalidArgument: a line is something else; the message has its number.

@@ -20,14 +20,12 @@ constexpr NamedModel kModels[] = {
     {"lstm_ptb", LstmPtb},  {"bert_base", BertBase},  {"gpt2", Gpt2},
 };
 
-// Sets what each tensor's gradient is like. Models without a recording keep the defaults.
+// Sets what each tensor's gradient is like.
 absl::Status AddRecording(ModelShape* model) {
-  const std::string_view text = RecordingOf(model->name);
-  if (text.empty()) return absl::OkStatus();
   const auto fail = [model](const std::string& what) {
     return absl::InternalError(absl::StrCat("recorded/", model->name, ".txt: ", what));
   };
-  const auto recording = ParseRecording(text);
+  const auto recording = ParseRecording(RecordingOf(model->name));
   if (!recording.ok()) return fail(std::string(recording.status().message()));
   for (ModelTensor& tensor : model->tensors) {
     const auto found = recording->find(tensor.name);

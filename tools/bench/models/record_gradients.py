@@ -3,10 +3,10 @@
 
     python3 tools/bench/models/record_gradients.py resnet50 --data DIR --into FOLDER
 
-It needs torch and torchvision (debian_test_packages.txt) and, in DIR, CIFAR-10's
-data_batch_1.bin or .bin.xz (images) or a text (words). Two workers then take one batch each at the
-same weights. FOLDER/MODEL.txt gets the statistics of both gradients; gradient_statistics.h says
-what they mean.
+It needs torch and torchvision (debian_packages.txt) and, in DIR, CIFAR-10's
+data_batch_1.bin or .bin.xz (images) or WikiText-2's valid.txt (words). Two workers then take one
+batch each at the same weights. FOLDER/MODEL.txt gets the statistics of both gradients;
+gradient_statistics.h says what they mean.
 """
 
 import argparse
@@ -124,7 +124,7 @@ def source_of(name, folder):
         return ImageSource(path, RECORDINGS[name]["side"])
     network = recorded_networks.NETWORKS[name]
     kind = PairSource if name == "bert_base" else TextSource
-    path = find_file(folder, "valid.txt", "input.txt")
+    path = find_file(folder, "valid.txt")
     return kind(path, network.WORDS, network.STEPS)
 
 
@@ -200,9 +200,8 @@ def statistics_of(pair):
         return [0.0]
     flat = [matrix.double().flatten() for matrix in matrices]
     cosine = (flat[0] @ flat[1] / (flat[0].norm() * flat[1].norm() + 1e-300)).item()
-    tail = mean_rows([[f.abs().mean().item() / f.square().mean().sqrt().item()] for f in flat])
     spreads = mean_rows([spread(m.norm(dim=1)) + spread(m.norm(dim=0)) for m in matrices])
-    numbers = [rms, cosine] + tail + spreads
+    numbers = [rms, cosine] + spreads
     if min(matrices[0].shape) > 1:
         numbers += mean_rows([captured(matrix) for matrix in matrices])
     return numbers
@@ -219,8 +218,7 @@ def table(name, pair):
     lines = [
         "# %s: two gradients of batch %d after %d steps from random weights, %s"
         % (name, how["batch"], how["steps"], what),
-        "# tensor rows cols rms cosine mean/rms zero_rows row_spread zero_cols col_spread "
-        "energy of rank",
+        "# tensor rows cols rms cosine zero_rows row_spread zero_cols col_spread " "energy of rank",
         "# " + " ".join(map(str, RANKS)),
     ]
     for tensor, first in pair[0].items():
@@ -240,13 +238,12 @@ def main():
     parser.add_argument("--data", required=True, metavar="DIR", help="CIFAR-10's or the text's")
     parser.add_argument("--into", required=True, metavar="FOLDER")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--keep", metavar="FILE", help="write the two gradients here, by torch")
     options = parser.parse_args()
+    if not os.path.isdir(options.into):
+        parser.error("--into: expected a folder, got %s" % options.into)
     torch.set_num_threads(options.threads)
     source = source_of(options.model, options.data)
     pair = train(options.model, source, lambda line: print(line, file=sys.stderr, flush=True))
-    if options.keep:
-        torch.save(pair, options.keep)
     text = table(options.model, pair)
     with open(os.path.join(options.into, options.model + ".txt"), "w", encoding="utf-8") as out:
         out.write(text)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The networks of models.h in PyTorch, to record gradients of. Tensors have the names of models.h.
 
-    network = make("bert_base")            # random first weights
+    network = NETWORKS["bert_base"]()      # random first weights
     loss = network.loss(samples, labels)   # what record_gradients.py trains by
 """
 

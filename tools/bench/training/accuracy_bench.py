@@ -7,18 +7,20 @@ Runs are kept as they finish, so that the bench goes on where it was stopped.
 import statistics
 
 from bench import common
-from bench.common import Parser, markdown_table, name_list, number, text_table, verdict
+from bench.common import Parser, name_list, number, verdict
 from bench.training import kept_runs
 from bench.training import training_tasks as tasks
-from cli import setup
 from cli import training_job
-from slimps_launch import out_files
 from slimps_launch import schema
 
 CODECS = "drive,powersgd:rank=4,1bit,slimgc_1bit,qsgd"
 # Most that a mean may be worse than fp32's: points of accuracy, or % of the loss.
 BARS = {"lenet": 0.2, "resnet20": 0.5}
-BARS_OF_CODEC = {("lstm", "thc"): 2.0, ("lstm", "onebit_adam"): 1.0}
+BARS_OF_CODEC = {
+    ("lstm", "thc"): 2.0,
+    ("lstm", "onebit_adam"): 1.0,
+    ("char_transformer", "onebit_adam"): 1.0,
+}
 SHAPE = {
     "bench": schema.one_of(["accuracy"]),
     "workers": schema.COUNT,
@@ -78,6 +80,9 @@ def settle(parser, options):
     except ValueError as error:
         parser.error("--codecs: %s" % error)
     options.codecs = ["fp32"] + [name for name in codecs if name != "fp32"]
+    for name in options.models:
+        if "onebit_adam" in codecs and "adam" not in tasks.TASKS[name].flags:
+            parser.error("--codecs: onebit_adam: expected models that Adam trains, got %s" % name)
     kept_runs.settle(parser, options, [tasks.TASKS[name] for name in options.models])
 
 
@@ -97,16 +102,17 @@ def worse_by(task, mean, full):
     return 100 * (mean / full - 1)
 
 
-def results_of(options, figures):
-    """Returns the report's rows. `figures` has every training's."""
+def results_of(options, kept):
+    """Returns the report's rows. `kept` has every training."""
     results = []
     for name in options.models:
         task = tasks.TASKS[name]
         means = {}
         for codec in options.codecs:
-            runs = [figures[training_of(options, task, codec, seed)] for seed in options.seeds]
+            runs = [kept.find(training_of(options, task, codec, seed)) for seed in options.seeds]
             values = [run[task.metric] for run in runs]
-            means[codec] = (statistics.fmean(values), runs[0]["bytes_pushed"])
+            pushed = statistics.fmean(run["bytes_pushed"] for run in runs)
+            means[codec] = (statistics.fmean(values), pushed)
             full, full_bytes = means["fp32"]
             results.append(
                 {
@@ -117,10 +123,9 @@ def results_of(options, figures):
                     "values": values,
                     "mean": means[codec][0],
                     "worse_than_fp32": worse_by(task, means[codec][0], full),
-                    "bytes_pushed": statistics.fmean(run["bytes_pushed"] for run in runs),
+                    "bytes_pushed": pushed,
                     "bytes_pulled": statistics.fmean(run["bytes_pulled"] for run in runs),
-                    "times_fewer_pushed": full_bytes / max(runs[0]["bytes_pushed"], 1),
-                    "wall_seconds": statistics.fmean(run["wall_seconds"] for run in runs),
+                    "times_fewer_pushed": full_bytes / max(pushed, 1),
                 }
             )
     return results
@@ -189,41 +194,29 @@ def about(report):
 
 
 def text(report):
-    lines = [about(report)]
-    for title, heads, rows in tables(report):
-        lines += ["", title] + text_table(heads, rows)
-    return "\n".join(lines)
+    return common.text_report(about(report), tables(report))
 
 
 def markdown(report):
-    lines = [about(report) + "."]
-    for title, heads, rows in tables(report):
-        lines += ["", "### %s" % title, ""] + markdown_table(heads, rows)
-    return "\n".join(lines)
+    return common.markdown_report(about(report), tables(report))
 
 
 def main(arguments):
     parser = make_parser()
     options = parser.parse_args(arguments)
     settle(parser, options)
-    kept = kept_runs.KeptRuns(options.state)
-    programs = common.find_programs(setup.PROGRAMS, options.programs)
-    trainer = kept_runs.Trainer(programs, kept, options.data_flags, options.verbose)
     wanted = [
         (training_of(options, tasks.TASKS[name], codec, seed), tasks.TASKS[name])
         for name in options.models
         for seed in options.seeds
         for codec in options.codecs
     ]
-    trainer.check(wanted)
     report = {
         "bench": "accuracy",
         "workers": options.workers,
         "servers": options.servers,
         "seeds": options.seeds,
-        "results": results_of(options, trainer.make(wanted)),
+        "results": results_of(options, kept_runs.make_wanted(options, wanted)),
     }
-    print(text(report), flush=True)
-    if options.json:
-        out_files.save_json(options.json, report)
+    kept_runs.show(report, text(report), options.json)
     return 0

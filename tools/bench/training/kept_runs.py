@@ -2,8 +2,10 @@
 """Training runs that are made once: a finished run is kept in a file and never made again.
 
     kept = KeptRuns("runs.json")
-    trainer = Trainer(programs, kept, data_flags)
-    figures = trainer.make(wanted)   # from the file, or trained and then saved
+    Trainer(programs, kept, data_flags).make(wanted)   # trained, saved
+    figures = kept.find(training)
+
+make_wanted does that for a bench. show prints and saves its report.
 
 The file belongs to one build of the programs: delete it to measure another one. Owned by the main
 thread.
@@ -13,6 +15,7 @@ import os
 import sys
 import time
 
+from bench import common
 from bench.common import Parser
 from cli import setup
 from cli import training_job
@@ -20,7 +23,13 @@ from slimps_launch import out_files
 from slimps_launch import schema
 
 KEPT = ("test_accuracy", "test_loss", "seconds", "bytes_pushed", "bytes_pulled")
-SHAPE = {**dict.fromkeys(KEPT, schema.NUMBER), "wall_seconds": schema.NUMBER}
+EVALUATION = {"steps": schema.COUNT, "seconds": schema.NUMBER, "test_accuracy": schema.NUMBER}
+SHAPE = {
+    **dict.fromkeys(KEPT, schema.NUMBER),
+    "wall_seconds": schema.NUMBER,
+    "steps": schema.Optional(schema.COUNT),
+    "evaluations": schema.Optional([EVALUATION]),  # of runs that evaluate every so many steps
+}
 
 
 class KeptRuns:
@@ -100,7 +109,7 @@ class Trainer:
         return sum(known) / len(known) if known else task.seconds
 
     def make(self, wanted):
-        """Makes all runs that are not kept. Returns {training: its figures}."""
+        """Makes all runs that are not kept, and keeps them."""
         todo, seconds = self.left(wanted)
         say(
             "%d runs, %d of them kept from before; the others take about %s on two idle cores"
@@ -118,6 +127,11 @@ class Trainer:
             )
             figures = {name: summary[name] for name in KEPT}
             figures["wall_seconds"] = time.monotonic() - began
+            if summary.get("evaluations"):
+                figures["steps"] = summary["steps"]
+                figures["evaluations"] = [
+                    {name: row[name] for name in EVALUATION} for row in summary["evaluations"]
+                ]
             self.kept.keep(training, figures)
             say(
                 "%d of %d, %s: accuracy %.2f %%, loss %.4f, %s; about %s left"
@@ -131,7 +145,23 @@ class Trainer:
                     duration(self.left(wanted)[1]),
                 )
             )
-        return {training: self.kept.find(training) for training, _ in wanted}
+
+
+def make_wanted(options, wanted):
+    """Makes the runs of a bench whose flags are add_flags'. Returns the KeptRuns that have them."""
+    kept = KeptRuns(options.state)
+    programs = common.find_programs(setup.PROGRAMS, options.programs)
+    trainer = Trainer(programs, kept, options.data_flags, options.verbose)
+    trainer.check(wanted)
+    trainer.make(wanted)
+    return kept
+
+
+def show(report, text, path):
+    """Prints a report's text, and saves the report if a path is given."""
+    print(text, flush=True)
+    if path:
+        out_files.save_json(path, report)
 
 
 def say(line):

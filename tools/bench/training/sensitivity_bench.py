@@ -11,12 +11,10 @@ import math
 import statistics
 
 from bench import common
-from bench.common import Parser, markdown_table, name_list, number, size_name, text_table
+from bench.common import Parser, name_list, number, size_name
 from bench.training import kept_runs
 from bench.training import training_tasks as tasks
-from cli import setup
 from cli import training_job
-from slimps_launch import out_files
 from slimps_launch import schema
 
 SERVERS = 2
@@ -301,7 +299,7 @@ def cells(report, sweep):
 def tables(report):
     """Yields (title, headings, rows) for each sweep."""
     for sweep in report["sweeps"]:
-        yield sweep["name"].replace("_", " "), [sweep["label"]] + [
+        yield sweep["name"].replace("_", " ").capitalize(), [sweep["label"]] + [
             column["name"] for column in sweep["columns"]
         ], cells(report, sweep)
 
@@ -319,32 +317,19 @@ def about(report):
 
 
 def text(report):
-    lines = [about(report)]
-    for title, heads, rows in tables(report):
-        lines += ["", title] + text_table(heads, rows)
-    return "\n".join(lines)
+    return common.text_report(about(report), tables(report))
 
 
 def markdown(report):
-    lines = [about(report) + "."]
-    for title, heads, rows in tables(report):
-        lines += ["", "### %s" % title.capitalize(), ""] + markdown_table(heads, rows)
-    return "\n".join(lines)
+    return common.markdown_report(about(report), tables(report))
 
 
 def main(arguments):
     parser = make_parser()
     options = parser.parse_args(arguments)
     settle(parser, options)
-    kept = kept_runs.KeptRuns(options.state)
-    programs = common.find_programs(setup.PROGRAMS, options.programs)
-    trainer = kept_runs.Trainer(programs, kept, options.data_flags, options.verbose)
     sweeps = sweeps_of(options)
     wanted = wanted_of(options, sweeps)
-    trainer.check(wanted)
-    trainer.make(wanted)
-    report = report_of(options, sweeps, kept)
-    print(text(report), flush=True)
-    if options.json:
-        out_files.save_json(options.json, report)
+    report = report_of(options, sweeps, kept_runs.make_wanted(options, wanted))
+    kept_runs.show(report, text(report), options.json)
     return 0

@@ -65,16 +65,45 @@ WAYS = {
     " --pull_compression 1bit --pull_threshold 0",
 }
 
+POLICIES = (
+    "accordion",
+    "global_topk",
+    "gravac",
+    "joint",
+    "kmeans",
+    "lgreco",
+    "lgreco_accordion",
+    "uniform",
+)
+
 
 def flags_of_task(task):
     return ["--model", task.name, "--dataset", task.dataset] + task.flags.split()
 
 
 def flags_of_way(name):
-    """Returns the flags of a name of WAYS, or of a codec's spec, which then compresses all."""
+    """Returns the flags of a name of WAYS, of a policy's spec, or of a codec's.
+
+    A codec then compresses all.
+    """
     if name in WAYS:
         return WAYS[name].split()
+    if is_policy(name):
+        return ["--policy", name]
     return ["--compression", name, "--threshold", "0"]
+
+
+def is_policy(name):
+    return name.partition(":")[0] in POLICIES
+
+
+def pull_flags_of_way(name):
+    """Returns the flags by which pulls carry what pushes do; none for names of WAYS."""
+    if name in WAYS:
+        return []
+    if is_policy(name):
+        return ["--pull_compression", "policy"]
+    return ["--pull_compression", name, "--pull_threshold", "0"]
 
 
 def spec_list(text):

@@ -21,18 +21,18 @@ class RankedRun : public SelectionRun {
   // REQUIRES: k is at most the number of elements, and 0 only if that number is 0.
   RankedRun(const Kernels& kernels, const EncodeInput& input, std::span<std::byte> payload,
             EncodeWorkspace& workspace, SelectBy by, size_t k, SparseValues values)
-      : RankedRun(kernels, input, payload, workspace, by, k, values, Unprepared()) {
+      : RankedRun(kernels, input, payload, workspace, {.by = by, .rank = k}, values) {
     Prepare();
   }
 
  protected:
-  // For derived classes with another SampleInput: they call Prepare themselves.
-  struct Unprepared {};
+  // For derived classes with another SampleInput: they call Prepare themselves. Without it the
+  // floor is 0, and CollectFirst must list all elements that may be sent.
   RankedRun(const Kernels& kernels, const EncodeInput& input, std::span<std::byte> payload,
-            EncodeWorkspace& workspace, SelectBy by, size_t k, SparseValues values, Unprepared)
-      : SelectionRun(kernels, input, payload, workspace, {.by = by, .rank = k}, values),
-        by_(by),
-        k_(k) {}
+            EncodeWorkspace& workspace, const SelectionGoal& goal, SparseValues values)
+      : SelectionRun(kernels, input, payload, workspace, goal, values),
+        by_(goal.by),
+        k_(goal.rank) {}
 
   Selection Choose(const Listed& listed) override;
 

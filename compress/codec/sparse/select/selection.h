@@ -24,15 +24,18 @@ struct SelectionGoal {
 
   // If over 0: lists all keys >= fixed_floor and sends those, without Choose(). `rank` is then 0.
   float fixed_floor = 0;
+
+  // The list has room for at least so many.
+  size_t room = 0;
 };
 
 // What Choose() may look at.
 struct Listed {
   std::span<float> keys;  // all keys >= floor; Choose() may reorder and overwrite them
-  float floor = 0;        // over 0
+  float floor = 0;        // 0: all elements that may be sent are listed
 
-  // The largest fp32 number below the floor. At least `rank` keys are >= below_floor, except by
-  // sign if it is 0.
+  // The largest fp32 number below the floor, or 0. At least `rank` keys are >= below_floor, except
+  // by sign if it is 0.
   float below_floor = 0;
 
   // Sum and maximum of |x| over all elements. The sum is in fp32 within blocks (lanes.h) and in

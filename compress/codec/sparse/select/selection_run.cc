@@ -25,7 +25,7 @@ constexpr uint32_t kShifts[] = {20, 9, 0};
 size_t ListRoom(const SelectionGoal& goal, size_t elements) {
   const size_t room = goal.fixed_floor > 0 ? elements / kFixedListShare
                                            : std::max(2 * goal.rank, elements / kListShare);
-  return std::min(elements, room + kListSlack);
+  return std::min(elements, std::max(room + kListSlack, goal.room));
 }
 
 // The bits of floats from 0 up are ordered like the floats.
@@ -164,7 +164,7 @@ SelectionRun::Stage SelectionRun::EndCollect() {
 Listed SelectionRun::MakeListed() {
   Listed listed = {.keys = workspace_.Take<float>(list_.used()),
                    .floor = floor_,
-                   .below_floor = FloatBefore(floor_),
+                   .below_floor = floor_ > 0 ? FloatBefore(floor_) : 0,
                    .elements = input_.gradient.size()};
   std::ranges::transform(list_.values(), listed.keys.begin(),
                          [this](float x) { return KeyOf(goal_.by, x); });

@@ -54,7 +54,8 @@ class SelectionRun : public EncodeRun {
                EncodeWorkspace& workspace, const SelectionGoal& goal, SparseValues values);
 
   // Guesses the floor.
-  // REQUIRES: the constructor of the final class calls it once, at its end (it calls SampleInput).
+  // REQUIRES: the constructor of the final class calls it once, at its end (it calls SampleInput),
+  // unless its CollectFirst needs no floor.
   void Prepare();
 
   // ---- What codecs replace.

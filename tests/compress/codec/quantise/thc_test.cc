@@ -53,19 +53,23 @@ Encoded EncodeAlone(const Codec& codec, const EncodeInput& input) {
   return Checked(codec, std::move(payload), stats.value_or(EncodeStats()), n);
 }
 
+const std::vector<uint32_t> kContributors = {0, 1};
+
 // One worker's exchange of a tensor of one dimension.
 class Worker final {
  public:
-  Worker(const Codec& codec, const std::vector<PhasedPart>& parts, EncodeContext context)
+  Worker(const Codec& codec, const std::vector<PhasedPart>& parts, EncodeContext context,
+         std::span<float> memory = {})
       : codec_(codec), parts_(parts) {
     for (const PhasedPart& part : parts_) elements_ += part.elements;
     shape_ = {static_cast<int64_t>(elements_)};
-    run_ = codec.phases()->BeginExchange({.shape = shape_, .parts = parts_, .context = context});
+    run_ = codec.phases()->BeginExchange(
+        {.shape = shape_, .parts = parts_, .memory = memory, .context = context});
   }
   Worker(const Codec& codec, std::span<const float> gradient, std::span<float> residual,
-         EncodeContext context)
+         EncodeContext context, std::span<float> memory = {})
       : Worker(codec, {{.elements = gradient.size(), .gradient = gradient, .residual = residual}},
-               context) {}
+               context, memory) {}
 
   PhasedRun& run() { return *run_; }
 
@@ -81,8 +85,14 @@ class Worker final {
 
   // Returns the payload of one part under norms that all workers share.
   Encoded Write(const std::vector<float>& norms, size_t part = 0) {
-    const absl::Status taken = run_->Take(0, norms, {});
+    const absl::Status taken = run_->Take(0, norms, kContributors);
     EXPECT_TRUE(taken.ok()) << taken;
+    return WriteNow(part);
+  }
+
+  // The same with the norms that are known.
+  Encoded WriteNow(size_t part = 0) {
+    EXPECT_TRUE(run_->may_write());
     EXPECT_TRUE(run_->Sends(part));
     std::vector<std::byte> payload(run_->MaxPayloadBytes(part));
     const absl::StatusOr<size_t> used = run_->Write(part, payload);
@@ -247,6 +257,67 @@ TEST(Thc, AnExchangeInPartsIsThatOfEachPart) {
   EXPECT_EQ(Difference(residual, alone_residual), "");
 }
 
+TEST(Thc, TheRoundBeforeMayGiveTheScales) {
+  const auto codec = MakeCodecOrDie("thc:scale=previous"), current = MakeCodecOrDie("thc");
+  EXPECT_TRUE(codec->phases()->wants_memory());
+  EXPECT_FALSE(current->phases()->wants_memory());
+  std::vector<float> memory(Codec::Blocks(kElements)), residual(kElements), wanted(kElements);
+  std::vector<float> before;
+  for (uint64_t round = 1; round <= 4; ++round) {
+    // Growing, so that much is clamped; a block that was zero before; then as it was.
+    std::vector<float> gradient = RandomFloats(kElements, round);
+    for (float& value : gradient) value *= static_cast<float>(round);
+    if (round == 1) std::fill_n(gradient.begin(), kBlockElements, 0.0f);
+    const EncodeContext context = ContextOf(1, round);
+    Worker worker(*codec, gradient, residual, context, memory);
+    Worker same(*current, gradient, wanted, context);
+    const std::vector<float> norms = same.Norms();
+    EXPECT_EQ(worker.run().may_write(), round > 1) << "nothing is known before the first";
+    const Encoded expected = same.Write(round == 1 ? norms : before);
+    const Encoded mine = round == 1 ? worker.Write(worker.Norms()) : worker.WriteNow();
+    EXPECT_EQ(mine.payload, expected.payload) << round;
+    EXPECT_EQ(Difference(residual, wanted), "") << round;
+    if (round > 1) {
+      EXPECT_EQ(worker.Norms(), norms) << "found while encoding";
+      ASSERT_TRUE(worker.run().Take(0, norms, kContributors).ok());
+    }
+    EXPECT_EQ(memory, norms) << round;
+    before = norms;
+  }
+}
+
+TEST(Thc, ARoundWithoutContributorsLeavesTheScalesBefore) {
+  const auto codec = MakeCodecOrDie("thc:scale=previous");
+  std::vector<float> memory = {3, 0, 5};
+  Worker worker(*codec, {{.elements = kElements}}, ContextOf(1), memory);
+  EXPECT_TRUE(worker.run().may_write());
+  ASSERT_TRUE(worker.run().Take(0, std::vector<float>(3), {}).ok());
+  EXPECT_EQ(memory, (std::vector<float>{3, 0, 5}));
+}
+
+TEST(Thc, WithScalesFromBeforeWhatCannotBeSentIsRefusedAsItIsWritten) {
+  const auto codec = MakeCodecOrDie("thc:scale=previous");
+  for (const float bad : {NAN, std::numeric_limits<float>::infinity(), -0x1p115f}) {
+    std::vector<float> gradient = RandomFloats(5000, 1), residual(5000), memory = {30, 10};
+    gradient[4500] = bad;
+    Worker worker(*codec, gradient, residual, ContextOf(0), memory);
+    std::vector<std::byte> payload(worker.run().MaxPayloadBytes(0));
+    const absl::Status refused = worker.run().Write(0, payload).status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(refused.message()),
+                HasSubstr("partition 0: gradient element 4500 of 5000"));
+  }
+}
+
+TEST(Thc, ScalesFromBeforeNeedErrorFeedback) {
+  const auto refusal = [](const char* spec) {
+    return std::string(MakeCodec(spec).status().message());
+  };
+  EXPECT_THAT(refusal("thc:scale=previous,error_feedback=off"),
+              HasSubstr("scale=previous with error_feedback=off: expected error_feedback=on"));
+  EXPECT_THAT(refusal("thc:scale=last"), HasSubstr("'last'"));
+}
+
 TEST(Thc, PartitionsHaveWholeBlocks) {
   const auto codec = MakeCodecOrDie("thc");
   const auto elements = [&](size_t usual) {
@@ -275,10 +346,10 @@ TEST(Thc, NumbersThatCannotBeExchangedAreRefused) {
   const auto refusal = [&](const std::vector<float>& norms) {
     return std::string(worker.run().Take(0, norms, {}).message());
   };
-  EXPECT_EQ(refusal({1, -1}),
-            "norm of all workers: block 1 is -1, expected a finite number from 0 on");
+  EXPECT_EQ(refusal({1, -1}), "norm of all workers: block 1 is -1, expected 0 to 1.32923e+36");
   EXPECT_THAT(refusal({1, NAN}), HasSubstr("block 1 is nan"));
   EXPECT_THAT(refusal({std::numeric_limits<float>::infinity(), 1}), HasSubstr("block 0 is inf"));
+  EXPECT_THAT(refusal({1, 0x1p121f}), HasSubstr("block 1 is"));
   EXPECT_EQ(refusal({1, 0}), "");
 }
 

@@ -70,7 +70,6 @@ double BoundByTheLink(double factor) { return 1e8 / factor + 1e5; }
 TEST(Gravac, BeginsWithTheFirstFactorAndTheNextAsCandidate) {
   const auto controller = Make(kPolicy);
   EXPECT_TRUE(controller->plan().ladders);
-  EXPECT_EQ(controller->plan().basis, Basis::kWithResidual);
   EXPECT_EQ(controller->plan().every_rounds, 100u);
   const PolicyDecision decision = *controller->Begin(kTensors);
   EXPECT_EQ(LadderOf(decision), (Ladder{"topk:ratio=0.05", "topk:ratio=0.1", "none"}));

@@ -14,29 +14,22 @@ TEST(PredictIterationNs, FollowsOneTensorThroughThePipeline) {
       .tensors =
           {{.ready_ns = 100,
             .levels = {{.push_bytes = 10, .pull_bytes = 20, .encode_ns = 7, .decode_ns = 3}}}},
-      .link = {.push_startup_ns = 50,
-               .push_ns_per_byte = 2,
-               .pull_startup_ns = 60,
-               .pull_ns_per_byte = 4},
+      .link = {.startup_ns = 50, .ns_per_byte = 2},
       .workers = 2};
   // ready, encode, push, start-up, decode both workers', pull, start-up
-  EXPECT_DOUBLE_EQ(PredictIterationNs(problem, {0}), 100 + 7 + 20 + 50 + 6 + 80 + 60);
-  problem.compute_ns = 1000;
-  EXPECT_DOUBLE_EQ(PredictIterationNs(problem, {0}), 1000);
+  EXPECT_DOUBLE_EQ(PredictIterationNs(problem, {0}), 100 + 7 + 20 + 50 + 6 + 40 + 50);
 }
 
-TEST(PredictIterationNs, TensorsShareLinksAndCores) {
+TEST(PredictIterationNs, TensorsShareTheLinkAndTheEncoder) {
   const TimedLevel level = {.push_bytes = 10, .pull_bytes = 10, .encode_ns = 5};
   TimedProblem problem{
       .tensors = {{.ready_ns = 0, .levels = {level}}, {.ready_ns = 0, .levels = {level}}},
-      .link = {.push_ns_per_byte = 1, .pull_ns_per_byte = 1}};
-  // One core: encoded at 5 and 10; pushed 5..15 and 15..25; pulled 15..25 and 25..35.
+      .link = {.ns_per_byte = 1}};
+  // Encoded at 5 and 10; pushed 5..15 and 15..25; pulled 15..25 and 25..35.
   EXPECT_DOUBLE_EQ(PredictIterationNs(problem, {0, 0}), 35);
   problem.tensors[0].levels[0].encode_ns = problem.tensors[1].levels[0].encode_ns = 20;
   // Encoded at 20 and 40; pushed 20..30 and 40..50; pulled until 60.
   EXPECT_DOUBLE_EQ(PredictIterationNs(problem, {0, 0}), 60);
-  problem.encode_cores = 2;  // encoded at 20; pushed until 40; pulled until 50
-  EXPECT_DOUBLE_EQ(PredictIterationNs(problem, {0, 0}), 50);
 }
 
 // Returns the least predicted time within the budget, by trying everything.
@@ -60,11 +53,7 @@ double ExhaustiveNs(const TimedProblem& problem) {
 TimedProblem RandomProblem(uint32_t seed) {
   std::mt19937 random(seed);
   std::uniform_real_distribution<double> part(0.1, 1);
-  TimedProblem problem{.link = {.push_startup_ns = 100,
-                                .push_ns_per_byte = 1,
-                                .pull_startup_ns = 100,
-                                .pull_ns_per_byte = part(random)},
-                       .workers = 4};
+  TimedProblem problem{.link = {.startup_ns = 100, .ns_per_byte = 1}, .workers = 4};
   for (int i = 0; i < 5; ++i) {
     TimedTensor tensor{.ready_ns = 3000 * part(random), .levels = {}};
     const double size = std::exp(8 * part(random)), energy = part(random);
@@ -82,7 +71,7 @@ TimedProblem RandomProblem(uint32_t seed) {
   return problem;
 }
 
-TEST(Fastest, IsWithinAFewPercentOfExhaustiveSearchAndOftenEqual) {
+TEST(Fastest, IsWithinTenPercentOfExhaustiveSearchAndOftenEqual) {
   int equal = 0;
   for (uint32_t seed = 0; seed < 100; ++seed) {
     const TimedProblem problem = RandomProblem(seed);

@@ -66,13 +66,18 @@ TEST(LevelPolicies, RanksAreForMatricesThatTheyMakeSmaller) {
   const auto controller = Make("lgreco:codec=powersgd:rank=4");
   const TensorInfo matrix = {.key = 1, .elements = 4096, .rows = 64, .columns = 64};
   EXPECT_EQ(controller->Candidates(matrix).size(), 7u);  // 2 .. 8
-  const TensorInfo narrow = {.key = 2, .elements = 512, .rows = 4, .columns = 128};
+  const TensorInfo narrow = {.key = 2, .elements = 1024, .rows = 8, .columns = 128};
   EXPECT_EQ(controller->Candidates(narrow),
             (std::vector<std::string>{"powersgd:rank=2", "powersgd:rank=3"}));
   EXPECT_TRUE(controller->Candidates({.key = 3, .elements = 4096}).empty());
   const std::vector<TensorInfo> tensors = {matrix, narrow, {.key = 3, .elements = 4096}};
   EXPECT_EQ(CodecsOf(*controller->Begin(tensors)),
             (std::vector<std::string>{"powersgd:rank=4", "powersgd:rank=3", "none"}));
+  EXPECT_EQ(controller->Choices(narrow), controller->Candidates(narrow));
+  EXPECT_EQ(Make("uniform:codec=powersgd:rank=4")->Choices(narrow),
+            std::vector<std::string>{"powersgd:rank=3"});
+  EXPECT_EQ(Make("accordion:low=powersgd:rank=4,high=powersgd:rank=1")->Choices(matrix),
+            (std::vector<std::string>{"powersgd:rank=4", "powersgd:rank=1"}));
 }
 
 TEST(Lgreco, SendsFewerBytesThanUniformAtNoLargerError) {
@@ -142,7 +147,7 @@ TEST(Lgreco, TheTimeObjectiveSpendsBytesWhereTheyTravelUnnoticed) {
     report.tensors.back().ready_ns = tensor.key == 1 ? 0 : 1e6;
     report.tensors.back().pull_bytes = 1;
   }
-  report.link = {.push_ns_per_byte = 80, .pull_ns_per_byte = 1e-3};
+  report.link = {.ns_per_byte = 80};
   const auto late_bytes = [&](const PolicyDecision& decision) {
     Report late = report;
     late.tensors.erase(late.tensors.begin());

@@ -17,9 +17,8 @@ Report ReportOf(uint32_t worker, double scale) {
                 .round = 100,
                 .rounds = 50,
                 .iteration_ns = 10 * scale,
-                .learning_rate = worker == 0 ? 0 : 0.1,
-                .encode_cores = 2 + worker};
-  report.link.push_ns_per_byte = 0.5 * scale;
+                .learning_rate = worker == 0 ? 0 : 0.1};
+  report.link.ns_per_byte = 0.5 * scale;
   report.tensors = {
       {.tensor = kMatrix,
        .ready_ns = 4 * scale,
@@ -39,10 +38,9 @@ TEST(MergeReports, SumsSquaresAndAveragesTimes) {
   EXPECT_EQ(merged->round, 100u);
   EXPECT_EQ(merged->rounds, 50u);
   EXPECT_DOUBLE_EQ(merged->iteration_ns, 20);
-  EXPECT_DOUBLE_EQ(merged->link.push_ns_per_byte, 1);
-  EXPECT_DOUBLE_EQ(merged->link.pull_ns_per_byte, 0);
+  EXPECT_DOUBLE_EQ(merged->link.ns_per_byte, 1);
+  EXPECT_DOUBLE_EQ(merged->link.startup_ns, 0);
   EXPECT_DOUBLE_EQ(merged->learning_rate, 0.1);  // worker 0 does not know it
-  EXPECT_EQ(merged->encode_cores, 2u);
   ASSERT_EQ(merged->tensors.size(), 2u);
   EXPECT_EQ(merged->tensors[0].tensor, kMatrix);
   EXPECT_DOUBLE_EQ(merged->tensors[0].ready_ns, 8);
@@ -124,7 +122,7 @@ TEST(MergeReports, RefusesWhatDisagreesOrIsNoNumber) {
   has(MessageFor([](Report& r) { r.tensors[0].levels[1].codec = "a"; }), "a comes twice");
   const double nan = std::numeric_limits<double>::quiet_NaN();
   has(MessageFor([&](Report& r) { r.iteration_ns = nan; }), "finite times");
-  has(MessageFor([&](Report& r) { r.link.pull_startup_ns = -1; }), "finite times");
+  has(MessageFor([&](Report& r) { r.link.startup_ns = -1; }), "finite times");
   has(MessageFor([&](Report& r) { r.tensors[1].input_norm2 = nan; }), "key 9: expected a finite");
   has(MessageFor([&](Report& r) { r.tensors[0].levels[0].error_norm2 = -1; }),
       "key 5: a: expected a finite error");

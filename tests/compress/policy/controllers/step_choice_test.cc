@@ -51,6 +51,14 @@ TEST(StepChoice, ReportsTimesOfEachStepOnce) {
   EXPECT_EQ(choice.TakeReport()[2].rounds, 0u);
 }
 
+TEST(StepChoice, APauseBetweenRoundsDoesNotCount) {
+  StepChoice choice(Ladder("topk:ratio=0.01", 0.7), 4);
+  for (int i = 0; i < 20; ++i) choice.EndIteration(1, i % 10 == 3 ? 1e10 : 1000);
+  const StepReport report = choice.TakeReport()[1];
+  EXPECT_EQ(report.rounds, 20u);
+  EXPECT_EQ(report.iteration_ns, 1000);
+}
+
 TEST(StepChoice, ANewDecisionKeepsGainsOfCodecsThatStay) {
   StepChoice choice(Ladder("topk:ratio=0.01", 0.7), 100);
   choice.Observe(std::vector<double>{0.8, 0.9});

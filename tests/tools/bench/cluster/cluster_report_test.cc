@@ -100,6 +100,15 @@ TEST(CompressedBytes, AreOfTheTensorsAtOrAboveTheThreshold) {
   EXPECT_EQ(CompressedBytes(model, std::nullopt), 0);
 }
 
+TEST(CompressedBytes, AreOfTheTensorsForWhichAPolicyHasChosenACodec) {
+  ModelShape model;
+  model.tensors = {{"a", {10}}, {"b", {11}}, {"c", {2, 50}}};
+  const std::vector<KeyCodec> chosen = {
+      {.key = "a", .codec = "1bit"}, {.key = "b", .codec = "none"}, {.key = "c", .codec = "fp16"}};
+  EXPECT_EQ(CompressedBytes(model, chosen), 4.0 * 110);
+  EXPECT_EQ(CompressedBytes(model, std::span<const KeyCodec>()), 0);
+}
+
 TEST(ClusterReportJson, SaysThresholdsOrNull) {
   const std::string json = ClusterReportJson({.model = "m",
                                               .gradient_bytes = 12,

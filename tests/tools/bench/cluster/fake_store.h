@@ -74,6 +74,12 @@ class FakeStore final : public KVStore {
     Fill(key, out);
     return absl::OkStatus();
   }
+  absl::Status PushLent(const Key&, std::vector<LentGradient>, int) override {
+    return absl::UnimplementedError("a fake store takes no lent gradients");
+  }
+  void PullTo(const Key& key, LentTarget out, int priority) override {
+    PullAsync(key, out.values, priority, std::move(out.done));
+  }
   void PullAsync(const Key& key, std::span<float> out, int,
                  std::function<void(absl::Status)> done) override {
     {

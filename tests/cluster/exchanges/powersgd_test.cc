@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
+#include <future>
 #include <map>
 #include <numbers>
 #include <string>
@@ -13,7 +15,8 @@
 
 #include "compress/format/philox.h"
 #include "proto/base/key.h"
-#include "proto/base/mutex.h"
+#include "tests/cluster/exchanges/planned_job.h"
+#include "tests/cluster/hooked_transport.h"
 #include "tests/cluster/in_process_cluster.h"
 #include "tests/cluster/random_values.h"
 
@@ -28,11 +31,6 @@ constexpr float kGradScale = 0.5f;
 // small for that; a vector.
 const std::vector<std::vector<int64_t>> kShapes = {{24, 20}, {9, 4, 3, 3}, {3, 4}, {7}};
 
-size_t ElementsOf(const std::vector<int64_t>& shape) {
-  size_t elements = 1;
-  for (const int64_t extent : shape) elements *= static_cast<size_t>(extent);
-  return elements;
-}
 bool IsCompressed(size_t tensor) { return tensor < 2; }
 
 // A dense matrix in fp64, row after row.
@@ -128,17 +126,13 @@ class Reference {
   std::vector<Matrix> errors_;
 };
 
-// What a worker does in a round: pushes a gradient, pushes nothing, or is gone.
-enum class Does { kPush, kNothing, kLeave };
-using Plan = std::vector<std::vector<Does>>;  // by round, by worker
-
-const Plan kAllPush(5, {Does::kPush, Does::kPush});
+const Plan kAllPush = AllPush(5);
 
 std::vector<float> GradientOf(size_t tensor, size_t round, uint32_t worker) {
   return Random(ElementsOf(kShapes[tensor]), 1000 * round + 10 * tensor + worker);
 }
 
-std::vector<std::vector<float>> Expected(const Plan& plan, double rate, bool stores_sums) {
+Weights Expected(const Plan& plan, double rate, bool stores_sums) {
   std::vector<std::vector<float>> weights;
   for (size_t t = 0; t < kShapes.size(); ++t) {
     std::vector<float> first = Random(ElementsOf(kShapes[t]), 100 + t);
@@ -178,57 +172,12 @@ ClusterOptions Options() {
   return options;
 }
 
-std::pair<std::vector<std::vector<float>>, std::vector<InitTensor>> Tensors() {
-  std::vector<std::vector<float>> weights;
-  for (size_t t = 0; t < kShapes.size(); ++t) {
-    weights.push_back(Random(ElementsOf(kShapes[t]), 100 + t));
-  }
-  std::vector<InitTensor> tensors;
-  for (size_t t = 0; t < kShapes.size(); ++t) {
-    tensors.push_back({.key = "w" + std::to_string(t), .shape = kShapes[t], .value = weights[t]});
-  }
-  return {std::move(weights), std::move(tensors)};
+PlannedJob TheJob() {
+  return {
+      .options = Options(), .shapes = kShapes, .learning_rate = kRate, .gradient_of = GradientOf};
 }
 
-// Runs the plan, and returns the weights that worker 0 holds at the end.
-std::vector<std::vector<float>> RunPlan(const ClusterOptions& options, const Plan& plan,
-                                        bool stores_sums = false) {
-  InProcessCluster cluster(options);
-  std::vector<std::vector<float>> end;
-  cluster.RunWorkers([&](KVStore& store) {
-    auto [weights, tensors] = Tensors();
-    ASSERT_STATUS_OK(store.Init(tensors));
-    if (!stores_sums) ASSERT_STATUS_OK(store.SetOptimizer(Sgd(kRate)));
-    ASSERT_STATUS_OK(store.Barrier());
-    for (size_t round = 0; round < plan.size(); ++round) {
-      const Does does = plan[round][store.rank()];
-      if (does == Does::kLeave) {
-        ASSERT_STATUS_OK(store.Leave());
-        return;
-      }
-      for (size_t t = 0; t < tensors.size(); ++t) {
-        if (does == Does::kNothing) {
-          ASSERT_STATUS_OK(store.PushNothing(tensors[t].key));
-        } else {
-          ASSERT_STATUS_OK(
-              store.Push(tensors[t].key, GradientOf(t, round, store.rank()), /*priority=*/0));
-        }
-      }
-      // Every other round goes on without its weights.
-      for (size_t t = 0; t < tensors.size() && round % 2 == 1; ++t) {
-        ASSERT_STATUS_OK(store.Pull(tensors[t].key, weights[t], 0));
-      }
-    }
-    for (size_t t = 0; t < tensors.size(); ++t) {
-      ASSERT_STATUS_OK(store.Pull(tensors[t].key, weights[t], 0));
-    }
-    if (store.rank() == 0) end = weights;
-  });
-  return end;
-}
-
-void ExpectNear(const std::vector<std::vector<float>>& got,
-                const std::vector<std::vector<float>>& expected) {
+void ExpectNear(const Weights& got, const Weights& expected) {
   ASSERT_EQ(got.size(), expected.size());
   for (size_t t = 0; t < got.size(); ++t) {
     ASSERT_EQ(got[t].size(), expected[t].size());
@@ -240,11 +189,11 @@ void ExpectNear(const std::vector<std::vector<float>>& got,
 }
 
 TEST(PowerSgdJob, FollowsThePapersAlgorithms) {
-  ExpectNear(RunPlan(Options(), kAllPush), Expected(kAllPush, kRate, /*stores_sums=*/false));
+  ExpectNear(TheJob().Run(kAllPush), Expected(kAllPush, kRate, /*stores_sums=*/false));
 }
 
 TEST(PowerSgdJob, WithoutAnOptimizerTheAnswerIsTheSum) {
-  ExpectNear(RunPlan(Options(), kAllPush, /*stores_sums=*/true),
+  ExpectNear(TheJob().Run(kAllPush, /*stores_sums=*/true),
              Expected(kAllPush, kRate, /*stores_sums=*/true));
 }
 
@@ -253,84 +202,71 @@ TEST(PowerSgdJob, AWorkerMayPushNothingAndAllMay) {
   plan[1] = {Does::kPush, Does::kNothing};
   plan[2] = {Does::kNothing, Does::kNothing};
   plan[3] = {Does::kNothing, Does::kPush};
-  ExpectNear(RunPlan(Options(), plan), Expected(plan, kRate, /*stores_sums=*/false));
+  ExpectNear(TheJob().Run(plan), Expected(plan, kRate, /*stores_sums=*/false));
 }
 
 TEST(PowerSgdJob, GoesOnWithoutAWorkerThatLeaves) {
   Plan plan = kAllPush;
   for (size_t round = 2; round < plan.size(); ++round) plan[round][1] = Does::kLeave;
-  ExpectNear(RunPlan(Options(), plan), Expected(plan, kRate, /*stores_sums=*/false));
+  ExpectNear(TheJob().Run(plan), Expected(plan, kRate, /*stores_sums=*/false));
+}
+
+// Worker 0 has P of a round without worker 1, while the server of Q still waits for it.
+TEST(PowerSgdJob, ALeaveMayReachServersBetweenTwoPhases) {
+  Plan plan = kAllPush;
+  for (size_t round = 2; round < plan.size(); ++round) plan[round][1] = Does::kLeave;
+  ClusterOptions options = Options();
+  std::promise<void> sends_q;
+  std::atomic<bool> is_sent{false};
+  std::atomic<int> leaves{0};
+  const auto of_worker_0 = [&](const Message& message) {
+    for (const wire::PushItem& item : message.header.push_pull().push()) {
+      const bool is_q = item.id().key() == Key::Auxiliary("q", "w0").id();
+      if (is_q && item.round() == 3 && !is_sent.exchange(true)) sends_q.set_value();
+    }
+    return absl::OkStatus();
+  };
+  const auto of_worker_1 = [&, sent = sends_q.get_future().share()](const Message& message) {
+    if (message.header.has_leave() && ++leaves == 2) sent.wait();
+    return absl::OkStatus();
+  };
+  options.wrap = Hooked({of_worker_0, of_worker_1});
+  ExpectNear(TheJob().Run(options, plan), Expected(plan, kRate, /*stores_sums=*/false));
+  EXPECT_EQ(leaves, 2);
 }
 
 TEST(PowerSgdJob, LostRepeatedAndDelayedMessagesChangeNothing) {
   ClusterOptions options = Options();
-  const auto undisturbed = RunPlan(options, kAllPush);
+  const auto undisturbed = TheJob().Run(options, kAllPush);
   options.worker_faults = {.seed = 11, .drop = 0.05, .duplicate = 0.1, .reorder = 0.1};
   options.store.retry_interval = absl::Milliseconds(20);
-  EXPECT_EQ(RunPlan(options, kAllPush), undisturbed);
+  EXPECT_EQ(TheJob().Run(options, kAllPush), undisturbed);
 }
 
 TEST(PowerSgdJob, NeitherServersNorCoalescingNorChecksumsChangeTheBits) {
-  const auto weights = RunPlan(Options(), kAllPush);
+  const auto weights = TheJob().Run(kAllPush);
   ClusterOptions options = Options();
   options.servers = 3;
   options.shard_threads = 2;
   options.store.coalesce = false;
   options.store.checksums = false;
-  EXPECT_EQ(RunPlan(options, kAllPush), weights);
-}
-
-// What a worker has after some rounds.
-struct Checkpoint {
-  std::vector<std::vector<float>> weights;
-  std::map<uint32_t, std::string> residuals;
-};
-
-Checkpoint Train(size_t from, size_t to, const Checkpoint* start) {
-  InProcessCluster cluster(Options());
-  Mutex mutex;
-  Checkpoint end;
-  cluster.RunWorkers([&](KVStore& store) {
-    auto [weights, tensors] = Tensors();
-    for (size_t t = 0; start != nullptr && t < weights.size(); ++t) {
-      std::ranges::copy(start->weights[t], weights[t].begin());
-    }
-    ASSERT_STATUS_OK(store.Init(tensors));
-    ASSERT_STATUS_OK(store.SetOptimizer(Sgd(kRate)));
-    if (start != nullptr) {
-      ASSERT_STATUS_OK(store.LoadResiduals(start->residuals.at(store.rank())));
-    }
-    ASSERT_STATUS_OK(store.Barrier());
-    for (size_t round = from; round < to; ++round) {
-      for (size_t t = 0; t < tensors.size(); ++t) {
-        ASSERT_STATUS_OK(store.Push(tensors[t].key, GradientOf(t, round, store.rank()), 0));
-      }
-    }
-    for (size_t t = 0; t < tensors.size(); ++t) {
-      ASSERT_STATUS_OK(store.Pull(tensors[t].key, weights[t], 0));
-    }
-    const auto residuals = store.SaveResiduals();
-    ASSERT_STATUS_OK(residuals.status());
-    MutexLock lock(&mutex);
-    end.residuals[store.rank()] = *residuals;
-    end.weights = weights;
-  });
-  return end;
+  EXPECT_EQ(TheJob().Run(options, kAllPush), weights);
 }
 
 TEST(PowerSgdJob, AJobCutInHalfIsTheJobThatRanThrough) {
-  const Checkpoint whole = Train(0, 6, nullptr);
-  const Checkpoint half = Train(0, 3, nullptr);
-  EXPECT_EQ(Train(3, 6, &half).weights, whole.weights);
+  const Checkpoint whole = TheJob().Train(0, 6, nullptr);
+  const Checkpoint half = TheJob().Train(0, 3, nullptr);
+  EXPECT_EQ(TheJob().Train(3, 6, &half).weights, whole.weights);
   Checkpoint forgotten = half;
-  forgotten.residuals = Train(0, 0, nullptr).residuals;
-  EXPECT_NE(Train(3, 6, &forgotten).weights, whole.weights);
+  forgotten.residuals = TheJob().Train(0, 0, nullptr).residuals;
+  EXPECT_NE(TheJob().Train(3, 6, &forgotten).weights, whole.weights);
 }
 
 TEST(PowerSgdJob, PushesFewBytesAndCountsThePhases) {
   InProcessCluster cluster(Options());
   cluster.RunWorkers([&](KVStore& store) {
-    auto [weights, tensors] = Tensors();
+    const Weights weights = TheJob().FirstWeights();
+    const std::vector<InitTensor> tensors = TheJob().Tensors(weights);
     ASSERT_STATUS_OK(store.Init(tensors));
     ASSERT_STATUS_OK(store.SetOptimizer(Sgd(kRate)));
     ASSERT_STATUS_OK(store.Push(tensors[0].key, GradientOf(0, 0, store.rank()), 0));

@@ -5,21 +5,21 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <map>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "proto/base/mutex.h"
 #include "proto/base/trace/trace.h"
 #include "tests/cluster/in_process_cluster.h"
+#include "tests/cluster/policies/trained_job.h"
 #include "tests/cluster/random_values.h"
 
 namespace slimps {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 const std::vector<size_t> kSizes = {6000, 9000, 300, 20};
 constexpr char kLgreco[] = "lgreco:codec=topk:ratio=0.05,every=8";
@@ -41,51 +41,12 @@ ClusterOptions Options(const std::string& policy) {
   return options;
 }
 
-struct Outcome {
-  std::vector<std::vector<float>> weights;
-  std::string states;
-  std::map<uint32_t, std::string> residuals;  // by worker
-  std::map<uint32_t, std::vector<wire::CodecMap>> decisions;
-  std::vector<KeyCodec> codecs;
-  StoreTotals totals;
-};
-
-// Trains rounds `from` to `to`, starting from `start` if it is not null.
 Outcome Train(const ClusterOptions& options, int from, int to, const Outcome* start = nullptr) {
-  InProcessCluster cluster(options);
-  Mutex mutex;
-  Outcome end;
-  cluster.RunWorkers([&](KVStore& store) {
-    auto [weights, tensors] = RandomTensors(kSizes);
-    for (size_t k = 0; start != nullptr && k < kSizes.size(); ++k) weights[k] = start->weights[k];
-    ASSERT_STATUS_OK(store.Init(tensors));
-    ASSERT_STATUS_OK(store.SetOptimizer(Sgd(0.05, 0.9)));
-    ASSERT_STATUS_OK(store.Barrier());
-    if (start != nullptr) {
-      ASSERT_STATUS_OK(store.LoadOptimizerStates(start->states));
-      ASSERT_STATUS_OK(store.LoadResiduals(start->residuals.at(store.rank())));
-    }
-    for (int round = from; round <= to; ++round) {
-      for (size_t k = 0; k < kSizes.size(); ++k) {
-        ASSERT_STATUS_OK(store.Push(tensors[k].key, Gradient(k, round, store.rank()), 0));
-      }
-      for (size_t k = 0; k < kSizes.size(); ++k) {
-        ASSERT_STATUS_OK(store.Pull(tensors[k].key, weights[k], 0));
-      }
-    }
-    const auto mine = store.SaveResiduals();
-    ASSERT_STATUS_OK(mine.status());
-    const auto states = store.SaveOptimizerStates();
-    ASSERT_STATUS_OK(states.status());
-    MutexLock lock(&mutex);
-    end.weights = weights;
-    end.states = *states;
-    end.residuals[store.rank()] = *mine;
-    end.decisions[store.rank()] = store.policy_decisions();
-    if (store.rank() == 0) end.codecs = store.key_codecs();
-    if (store.rank() == 0) end.totals = store.totals();
-  });
-  return end;
+  const TrainedJob job = {.options = options,
+                          .shapes = {{6000}, {9000}, {300}, {20}},
+                          .optimizer = Sgd(0.05, 0.9),
+                          .gradient_of = Gradient};
+  return job.Train(from, to, start);
 }
 
 // Returns what was decided from `after` on: for each decision its round and its entries.
@@ -159,9 +120,34 @@ TEST(Policies, AJobCutInTwoDecidesAsOneThatRanThrough) {
 }
 
 TEST(Policies, ResidualsOfAnotherPolicyAreTakenAndItsDecisionsAreNot) {
-  const Outcome half = Train(Options(kLgreco), 1, 20);
-  const Outcome rest = Train(Options("uniform:codec=topk:ratio=0.01"), 21, 24, &half);
+  Outcome half = Train(Options(kLgreco), 1, 20);
+  const ClusterOptions uniform = Options("uniform:codec=topk:ratio=0.01");
+  const Outcome rest = Train(uniform, 21, 24, &half);
   EXPECT_THAT(rest.codecs[0].codec, HasSubstr("topk:ratio=0.01"));
+  for (const wire::CodecMap& map : rest.decisions.at(0)) {
+    EXPECT_THAT(map.reason(), Not(HasSubstr("lgreco")));
+  }
+  half.residuals.clear();
+  EXPECT_NE(rest.weights, Train(uniform, 21, 24, &half).weights) << "residuals count";
+}
+
+TEST(Policies, WhatWasSavedIsTakenBeforeTheFirstPushOnly) {
+  const Outcome half = Train(Options(kLgreco), 1, 10);
+  InProcessCluster cluster(Options(kLgreco));
+  cluster.RunWorkers([&](KVStore& store) {
+    const auto empty = store.SaveResiduals();
+    ASSERT_STATUS_OK(empty.status());
+    auto [weights, tensors] = RandomTensors(kSizes);
+    ASSERT_STATUS_OK(store.Init(tensors));
+    ASSERT_STATUS_OK(store.LoadResiduals(*empty));
+    for (size_t k = 0; k < kSizes.size(); ++k) {
+      ASSERT_STATUS_OK(store.Push(tensors[k].key, Gradient(k, 1, store.rank()), 0));
+    }
+    const absl::Status late = store.LoadResiduals(half.residuals.at(store.rank()));
+    EXPECT_EQ(late.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(late.message()),
+                HasSubstr("expected to be loaded before the first push, got 1 rounds pushed"));
+  });
 }
 
 TEST(Policies, PullsMayFollowThem) {

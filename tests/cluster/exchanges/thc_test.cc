@@ -16,6 +16,7 @@
 #include "compress/format/sum.h"
 #include "proto/base/key.h"
 #include "proto/base/mutex.h"
+#include "tests/cluster/exchanges/planned_job.h"
 #include "tests/cluster/in_process_cluster.h"
 #include "tests/cluster/random_values.h"
 
@@ -33,17 +34,7 @@ constexpr size_t kPartitionElements = 8192;  // two blocks
 // A matrix of three partitions, the last one odd; one of a whole block; a vector.
 const std::vector<std::vector<int64_t>> kShapes = {{180, 100}, {64, 64}, {70}};
 
-size_t ElementsOf(const std::vector<int64_t>& shape) {
-  size_t elements = 1;
-  for (const int64_t extent : shape) elements *= static_cast<size_t>(extent);
-  return elements;
-}
-
-// What a worker does in a round: pushes a gradient, pushes nothing, or is gone.
-enum class Does { kPush, kNothing, kLeave };
-using Plan = std::vector<std::vector<Does>>;  // by round, by worker
-
-const Plan kAllPush(4, {Does::kPush, Does::kPush});
+const Plan kAllPush = AllPush(4);
 
 // The workers' gradients differ in size, so the norms of most blocks are worker 1's.
 std::vector<float> GradientOf(size_t tensor, size_t round, uint32_t worker) {
@@ -58,41 +49,44 @@ struct WorkerState {
   std::vector<float> gradient, residual;
   std::vector<PhasedPart> parts;
   std::unique_ptr<PhasedRun> run;
+  std::vector<std::vector<std::byte>> payloads;  // by part
 };
 
 // One tensor of the reference.
 class Reference {
  public:
-  explicit Reference(size_t tensor)
+  Reference(size_t tensor, const std::string& codec)
       : shape_(kShapes[tensor]),
         elements_(ElementsOf(shape_)),
         key_(Key("w" + std::to_string(tensor)).id()),
-        codec_(MakeCodec("thc").value()),
+        codec_(MakeCodec(codec).value()),
+        memory_(codec_->phases()->AuxiliaryKeys(shape_)[0].elements()),
         workers_(kWorkers) {
     for (WorkerState& worker : workers_) worker.residual.resize(elements_);
   }
 
   // Returns the sum of what the workers send. A gradient that is missing is none.
   std::vector<float> Round(uint64_t round, std::map<uint32_t, std::vector<float>> gradients) {
-    std::vector<float> norms(codec_->phases()->AuxiliaryKeys(shape_)[0].elements());
+    std::vector<float> norms(memory_.size());
     for (auto& [rank, gradient] : gradients) {
       Begin(rank, round, std::move(gradient));
+      WriteIfReady(workers_[rank]);
       std::vector<float> mine(norms.size());
       EXPECT_TRUE(workers_[rank].run->Contribute(0, mine).ok());
       std::ranges::transform(norms, mine, norms.begin(),
                              [](float a, float b) { return std::max(a, b); });
     }
+    const std::vector<uint32_t> contributors(gradients.size());
+    for (auto& [rank, gradient] : gradients) {
+      EXPECT_TRUE(workers_[rank].run->Take(0, norms, contributors).ok());
+      WriteIfReady(workers_[rank]);
+    }
     std::vector<float> sum(elements_);
     for (size_t first = 0, part = 0; first < elements_; first += kPartitionElements, ++part) {
-      std::vector<std::vector<std::byte>> payloads;
-      for (auto& [rank, gradient] : gradients) {
-        PhasedRun& run = *workers_[rank].run;
-        EXPECT_TRUE(run.Take(0, norms, {}).ok());
-        payloads.emplace_back(run.MaxPayloadBytes(part));
-        EXPECT_TRUE(run.Write(part, payloads.back()).ok());
-      }
       std::vector<PayloadView> views;
-      for (const auto& one : payloads) views.push_back({codec_->format(), one});
+      for (auto& [rank, gradient] : gradients) {
+        views.push_back({codec_->format(), workers_[rank].payloads[part]});
+      }
       EXPECT_EQ(LanesRun(views), views.size()) << "all are summed as integers";
       const size_t n = std::min(kPartitionElements, elements_ - first);
       SumPayloads(views, n, 0, std::span(sum).subspan(first, n));
@@ -101,10 +95,19 @@ class Reference {
   }
 
  private:
+  static void WriteIfReady(WorkerState& worker) {
+    if (!worker.payloads.empty() || !worker.run->may_write()) return;
+    for (size_t part = 0; part < worker.parts.size(); ++part) {
+      worker.payloads.emplace_back(worker.run->MaxPayloadBytes(part));
+      EXPECT_TRUE(worker.run->Write(part, worker.payloads.back()).ok());
+    }
+  }
+
   void Begin(uint32_t rank, uint64_t round, std::vector<float> gradient) {
     WorkerState& worker = workers_[rank];
     worker.gradient = std::move(gradient);
     worker.parts.clear();
+    worker.payloads.clear();
     for (size_t first = 0; first < elements_; first += kPartitionElements) {
       const size_t n = std::min(kPartitionElements, elements_ - first);
       worker.parts.push_back({.elements = n,
@@ -114,6 +117,7 @@ class Reference {
     worker.run =
         codec_->phases()->BeginExchange({.shape = shape_,
                                          .parts = worker.parts,
+                                         .memory = memory_,
                                          .grad_scale = kGradScale,
                                          .context = {.key = key_, .round = round, .worker = rank}});
   }
@@ -122,24 +126,32 @@ class Reference {
   const size_t elements_;
   const KeyId key_;
   const std::unique_ptr<Codec> codec_;
+  std::vector<float> memory_;  // the same for all workers
   std::vector<WorkerState> workers_;
 };
 
-using Weights = std::vector<std::vector<float>>;  // by tensor
+ClusterOptions Options() {
+  ClusterOptions options{.workers = kWorkers, .servers = 2};
+  options.store.compression = "thc";
+  options.store.fixed_threshold_bytes = 0;
+  options.store.grad_scale = kGradScale;
+  // Not whole blocks: thc takes the 8192 elements that are.
+  options.store.partition_bytes = 10'000 * sizeof(float);
+  return options;
+}
 
-Weights FirstWeights() {
-  Weights weights;
-  for (size_t t = 0; t < kShapes.size(); ++t) {
-    weights.push_back(Random(ElementsOf(kShapes[t]), 100 + t));
-  }
-  return weights;
+PlannedJob TheJob() {
+  return {.options = Options(),
+          .shapes = kShapes,
+          .learning_rate = double{kRate},
+          .gradient_of = GradientOf};
 }
 
 // A step of kRate is exact but for its two roundings, so the servers' bits are these.
-Weights Expected(const Plan& plan, bool stores_sums) {
-  Weights weights = FirstWeights();
+Weights Expected(const Plan& plan, bool stores_sums, const std::string& codec = "thc") {
+  Weights weights = TheJob().FirstWeights();
   for (size_t t = 0; t < kShapes.size(); ++t) {
-    Reference reference(t);
+    Reference reference(t, codec);
     for (size_t round = 0; round < plan.size(); ++round) {
       std::map<uint32_t, std::vector<float>> gradients;
       size_t present = 0;
@@ -159,60 +171,6 @@ Weights Expected(const Plan& plan, bool stores_sums) {
   return weights;
 }
 
-ClusterOptions Options() {
-  ClusterOptions options{.workers = kWorkers, .servers = 2};
-  options.store.compression = "thc";
-  options.store.fixed_threshold_bytes = 0;
-  options.store.grad_scale = kGradScale;
-  // Not whole blocks: thc takes the 8192 elements that are.
-  options.store.partition_bytes = 10'000 * sizeof(float);
-  return options;
-}
-
-std::vector<InitTensor> Tensors(const Weights& weights) {
-  std::vector<InitTensor> tensors;
-  for (size_t t = 0; t < kShapes.size(); ++t) {
-    tensors.push_back({.key = "w" + std::to_string(t), .shape = kShapes[t], .value = weights[t]});
-  }
-  return tensors;
-}
-
-// Runs the plan, and returns the weights that worker 0 holds at the end.
-Weights RunPlan(const ClusterOptions& options, const Plan& plan, bool stores_sums = false) {
-  InProcessCluster cluster(options);
-  Weights end;
-  cluster.RunWorkers([&](KVStore& store) {
-    Weights weights = FirstWeights();
-    const std::vector<InitTensor> tensors = Tensors(weights);
-    ASSERT_STATUS_OK(store.Init(tensors));
-    if (!stores_sums) ASSERT_STATUS_OK(store.SetOptimizer(Sgd(kRate)));
-    ASSERT_STATUS_OK(store.Barrier());
-    for (size_t round = 0; round < plan.size(); ++round) {
-      const Does does = plan[round][store.rank()];
-      if (does == Does::kLeave) {
-        ASSERT_STATUS_OK(store.Leave());
-        return;
-      }
-      for (size_t t = 0; t < tensors.size(); ++t) {
-        if (does == Does::kNothing) {
-          ASSERT_STATUS_OK(store.PushNothing(tensors[t].key));
-        } else {
-          ASSERT_STATUS_OK(store.Push(tensors[t].key, GradientOf(t, round, store.rank()), 0));
-        }
-      }
-      // Every other round goes on without its weights.
-      for (size_t t = 0; t < tensors.size() && round % 2 == 1; ++t) {
-        ASSERT_STATUS_OK(store.Pull(tensors[t].key, weights[t], 0));
-      }
-    }
-    for (size_t t = 0; t < tensors.size(); ++t) {
-      ASSERT_STATUS_OK(store.Pull(tensors[t].key, weights[t], 0));
-    }
-    if (store.rank() == 0) end = weights;
-  });
-  return end;
-}
-
 void ExpectEqual(const Weights& got, const Weights& expected) {
   ASSERT_EQ(got.size(), expected.size());
   for (size_t t = 0; t < got.size(); ++t) {
@@ -225,43 +183,81 @@ void ExpectEqual(const Weights& got, const Weights& expected) {
 }
 
 TEST(ThcJob, WorkersShareNormsAndServersAddIntegers) {
-  ExpectEqual(RunPlan(Options(), kAllPush), Expected(kAllPush, /*stores_sums=*/false));
+  ExpectEqual(TheJob().Run(kAllPush), Expected(kAllPush, /*stores_sums=*/false));
 }
 
 TEST(ThcJob, WithoutAnOptimizerTheAnswerIsTheSum) {
-  ExpectEqual(RunPlan(Options(), kAllPush, /*stores_sums=*/true),
+  ExpectEqual(TheJob().Run(kAllPush, /*stores_sums=*/true),
               Expected(kAllPush, /*stores_sums=*/true));
+}
+
+TEST(ThcJob, WithoutAnOptimizerEachWorkerDecodesTheIntegersToTheSameBits) {
+  InProcessCluster cluster(Options());
+  std::map<uint32_t, Weights> pulled;
+  Mutex mutex;
+  cluster.RunWorkers([&](KVStore& store) {
+    Weights weights = TheJob().FirstWeights();
+    const std::vector<InitTensor> tensors = TheJob().Tensors(weights);
+    ASSERT_STATUS_OK(store.Init(tensors));
+    for (size_t t = 0; t < tensors.size(); ++t) {
+      ASSERT_STATUS_OK(store.Push(tensors[t].key, GradientOf(t, 0, store.rank()), 0));
+      ASSERT_STATUS_OK(store.Pull(tensors[t].key, weights[t], 0));
+    }
+    // Norms of seven blocks; five headers, seven scales, and a byte for each padded element.
+    EXPECT_EQ(store.totals().bytes_pulled,
+              7u * 4 + 5 * 36 + 7 * 4 + (4 * 4096 + 2048) + 4096 + 128);
+    const MutexLock lock(&mutex);
+    pulled[store.rank()] = weights;
+  });
+  ExpectEqual(pulled[0], Expected({kAllPush[0]}, /*stores_sums=*/true));
+  EXPECT_TRUE(pulled[0] == pulled[1]);
+}
+
+TEST(ThcJob, ScalesMayBeThoseOfTheRoundBefore) {
+  Plan plan = kAllPush;
+  plan.insert(plan.end(), {{Does::kPush, Does::kNothing},
+                           {Does::kNothing, Does::kNothing},
+                           {Does::kPush, Does::kPush},
+                           {Does::kPush, Does::kLeave},
+                           {Does::kPush, Does::kLeave}});
+  ClusterOptions options = Options();
+  options.store.compression = "thc:scale=previous";
+  for (const bool stores_sums : {false, true}) {
+    ExpectEqual(TheJob().Run(options, plan, stores_sums),
+                Expected(plan, stores_sums, options.store.compression));
+  }
+  EXPECT_FALSE(Expected(plan, true, "thc") == Expected(plan, true, options.store.compression));
 }
 
 TEST(ThcJob, AWorkerMayPushNothingAndAllMay) {
   Plan plan = kAllPush;
   plan[1] = {Does::kPush, Does::kNothing};
   plan[2] = {Does::kNothing, Does::kNothing};
-  ExpectEqual(RunPlan(Options(), plan), Expected(plan, /*stores_sums=*/false));
+  ExpectEqual(TheJob().Run(plan), Expected(plan, /*stores_sums=*/false));
 }
 
 TEST(ThcJob, GoesOnWithoutAWorkerThatLeaves) {
   Plan plan = kAllPush;
   for (size_t round = 2; round < plan.size(); ++round) plan[round][1] = Does::kLeave;
-  ExpectEqual(RunPlan(Options(), plan), Expected(plan, /*stores_sums=*/false));
+  ExpectEqual(TheJob().Run(plan), Expected(plan, /*stores_sums=*/false));
 }
 
 TEST(ThcJob, LostRepeatedAndDelayedMessagesChangeNothing) {
   ClusterOptions options = Options();
-  const Weights undisturbed = RunPlan(options, kAllPush);
+  const Weights undisturbed = TheJob().Run(options, kAllPush);
   options.worker_faults = {.seed = 12, .drop = 0.05, .duplicate = 0.1, .reorder = 0.1};
   options.store.retry_interval = absl::Milliseconds(20);
-  ExpectEqual(RunPlan(options, kAllPush), undisturbed);
+  ExpectEqual(TheJob().Run(options, kAllPush), undisturbed);
 }
 
 TEST(ThcJob, NeitherServersNorCoalescingNorChecksumsChangeTheBits) {
-  const Weights weights = RunPlan(Options(), kAllPush);
+  const Weights weights = TheJob().Run(kAllPush);
   ClusterOptions options = Options();
   options.servers = 3;
   options.shard_threads = 2;
   options.store.coalesce = false;
   options.store.checksums = false;
-  ExpectEqual(RunPlan(options, kAllPush), weights);
+  ExpectEqual(TheJob().Run(options, kAllPush), weights);
 }
 
 // The change of the weights by 4 bits, too: what workers see follows the weights that come in fp32.
@@ -269,7 +265,7 @@ TEST(ThcJob, PullsMayTakeTheChangeByThcAsWell) {
   ClusterOptions options = Options();
   options.store.pull_compression = "thc";
   options.store.fixed_pull_threshold_bytes = 0;
-  const Weights seen = RunPlan(options, kAllPush), first = FirstWeights();
+  const Weights seen = TheJob().Run(options, kAllPush), first = TheJob().FirstWeights();
   const Weights wanted = Expected(kAllPush, /*stores_sums=*/false);
   double off2 = 0, moved2 = 0;
   for (size_t t = 0; t < seen.size(); ++t) {
@@ -282,47 +278,9 @@ TEST(ThcJob, PullsMayTakeTheChangeByThcAsWell) {
   EXPECT_LT(off2, 0.02 * moved2);
 }
 
-// What a worker has after some rounds.
-struct Checkpoint {
-  Weights weights;
-  std::map<uint32_t, std::string> residuals;
-};
-
-// Trains rounds [from, to). A store counts its own rounds, so the second half of a job that is cut
-// has other random numbers than the job that runs through.
-Checkpoint Train(size_t from, size_t to, const Checkpoint* start) {
-  InProcessCluster cluster(Options());
-  Mutex mutex;
-  Checkpoint end;
-  cluster.RunWorkers([&](KVStore& store) {
-    Weights weights = start != nullptr ? start->weights : FirstWeights();
-    const std::vector<InitTensor> tensors = Tensors(weights);
-    ASSERT_STATUS_OK(store.Init(tensors));
-    ASSERT_STATUS_OK(store.SetOptimizer(Sgd(kRate)));
-    if (start != nullptr) {
-      ASSERT_STATUS_OK(store.LoadResiduals(start->residuals.at(store.rank())));
-    }
-    ASSERT_STATUS_OK(store.Barrier());
-    for (size_t round = from; round < to; ++round) {
-      for (size_t t = 0; t < tensors.size(); ++t) {
-        ASSERT_STATUS_OK(store.Push(tensors[t].key, GradientOf(t, round, store.rank()), 0));
-      }
-    }
-    for (size_t t = 0; t < tensors.size(); ++t) {
-      ASSERT_STATUS_OK(store.Pull(tensors[t].key, weights[t], 0));
-    }
-    const auto residuals = store.SaveResiduals();
-    ASSERT_STATUS_OK(residuals.status());
-    MutexLock lock(&mutex);
-    end.residuals[store.rank()] = *residuals;
-    end.weights = weights;
-  });
-  return end;
-}
-
 // The squared distance of the weights from those that gradients in fp64 lead to.
 double OffDense(const Weights& weights, size_t rounds) {
-  const Weights first = FirstWeights();
+  const Weights first = TheJob().FirstWeights();
   double off2 = 0;
   for (size_t t = 0; t < first.size(); ++t) {
     std::vector<double> dense(first[t].begin(), first[t].end());
@@ -339,19 +297,21 @@ double OffDense(const Weights& weights, size_t rounds) {
   return off2;
 }
 
+// A store counts its own rounds, so the second half of a job that is cut has other random numbers
+// than the job that runs through.
 TEST(ThcJob, ResidualsAreSavedAndTakenUpAgain) {
-  const Checkpoint half = Train(0, 2, nullptr);
+  const Checkpoint half = TheJob().Train(0, 2, nullptr);
   Checkpoint forgotten = half;
-  forgotten.residuals = Train(0, 0, nullptr).residuals;
-  EXPECT_LT(OffDense(Train(2, 4, &half).weights, 4),
-            0.8 * OffDense(Train(2, 4, &forgotten).weights, 4));
+  forgotten.residuals = TheJob().Train(0, 0, nullptr).residuals;
+  EXPECT_LT(OffDense(TheJob().Train(2, 4, &half).weights, 4),
+            0.8 * OffDense(TheJob().Train(2, 4, &forgotten).weights, 4));
 }
 
 TEST(ThcJob, PushesHalfAByteAndCountsTheNorms) {
   InProcessCluster cluster(Options());
   cluster.RunWorkers([&](KVStore& store) {
-    Weights weights = FirstWeights();
-    const std::vector<InitTensor> tensors = Tensors(weights);
+    Weights weights = TheJob().FirstWeights();
+    const std::vector<InitTensor> tensors = TheJob().Tensors(weights);
     ASSERT_STATUS_OK(store.Init(tensors));
     ASSERT_STATUS_OK(store.SetOptimizer(Sgd(kRate)));
     ASSERT_STATUS_OK(store.Push(tensors[0].key, GradientOf(0, 0, store.rank()), 0));
@@ -373,8 +333,8 @@ TEST(ThcJob, AGradientThatCannotBeSentIsRefusedByName) {
   options.job_fails = true;
   options.workers = 1;
   InProcessCluster(options).RunWorkers([&](KVStore& store) {
-    Weights weights = FirstWeights();
-    const std::vector<InitTensor> tensors = Tensors(weights);
+    Weights weights = TheJob().FirstWeights();
+    const std::vector<InitTensor> tensors = TheJob().Tensors(weights);
     ASSERT_STATUS_OK(store.Init(tensors));
     ASSERT_STATUS_OK(store.SetOptimizer(Sgd(kRate)));
     std::vector<float> gradient = GradientOf(0, 0, 0);

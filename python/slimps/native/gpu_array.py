@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory of a GPU, as slimps_place in slimps/c_api_calls.h has it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Tuple
+
+
+class GpuArray(NamedTuple):
+    """Contiguous float32 on a GPU. `owner` keeps the memory alive."""
+
+    owner: Any
+    address: int
+    shape: Tuple[int, ...]
+    device: int  # the GPU's number in this process
+    stream: int  # whose work makes the values or uses them; 0: the legacy default stream
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        elements = 1
+        for extent in self.shape:
+            elements *= extent
+        return elements
+
+    @property
+    def nbytes(self) -> int:
+        return 4 * self.size

@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: Apache-2.0
+// Jobs whose gradients and weights lie on GPUs (of a fake driver): the weights are those of the job
+// on the CPU, bit for bit, and nothing that the store does is a misuse of the driver.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "proto/base/mutex.h"
+#include "tests/cluster/in_process_cluster.h"
+#include "tests/cluster/random_values.h"
+#include "tests/worker/device/cuda/fake_cuda_driver.h"
+
+namespace slimps {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr int kRounds = 4;
+const std::vector<size_t> kSizes = {1, 64, 1000, 40000};
+
+Key KeyOf(size_t i) { return Key(absl::StrCat("w", i)); }
+
+// The last status that a callback brought, once it has.
+class Outcome final {
+ public:
+  std::function<void(absl::Status)> Callback() {
+    return [this](absl::Status status) {
+      MutexLock lock(&mutex_);
+      status_ = std::move(status);
+      changed_.NotifyAll();
+    };
+  }
+  absl::Status Await() {
+    MutexLock lock(&mutex_);
+    if (!changed_.Await(&mutex_, absl::Seconds(30), [&] { return status_.has_value(); })) {
+      return absl::DeadlineExceededError("no callback");
+    }
+    return *std::exchange(status_, std::nullopt);
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  std::optional<absl::Status> status_;
+};
+
+// Memory of one worker's model, on the host or on a GPU.
+class Memory {
+ public:
+  virtual ~Memory() = default;
+  virtual void Push(KVStore& store, size_t i, const std::vector<float>& gradient) = 0;
+  virtual std::vector<float> Pull(KVStore& store, size_t i) = 0;
+};
+
+class HostMemory final : public Memory {
+ public:
+  void Push(KVStore& store, size_t i, const std::vector<float>& gradient) override {
+    ASSERT_STATUS_OK(store.Push(KeyOf(i), gradient, -static_cast<int>(i)));
+  }
+  std::vector<float> Pull(KVStore& store, size_t i) override {
+    std::vector<float> weights(kSizes[i]);
+    EXPECT_TRUE(store.Pull(KeyOf(i), weights, 0).ok());
+    return weights;
+  }
+};
+
+// As a framework does: kernels write gradients and read weights, and nobody waits for the stream.
+class GpuMemory final : public Memory {
+ public:
+  GpuMemory(FakeCudaDriver* driver, int gpu)
+      : driver_(driver), place_{.gpu = gpu, .stream = driver->MakeStream(gpu)} {
+    for (const size_t size : kSizes) weights_.push_back(driver->Allocate(gpu, size));
+  }
+  void Push(KVStore& store, size_t i, const std::vector<float>& gradient) override {
+    const std::span<float> lent = driver_->Allocate(place_.gpu, gradient.size());
+    driver_->Launch(place_.stream, weights_[i], lent,
+                    [=] { std::ranges::copy(gradient, lent.begin()); });
+    const auto returned = [this, lent](const absl::Status& status) {
+      EXPECT_TRUE(status.ok()) << status;
+      driver_->Free(lent);
+    };
+    ASSERT_STATUS_OK(store.PushLent(
+        KeyOf(i), {{.values = lent, .place = place_, .returned = returned}}, -static_cast<int>(i)));
+  }
+  std::vector<float> Pull(KVStore& store, size_t i) override {
+    Outcome pulled;
+    store.PullTo(KeyOf(i), {.values = weights_[i], .place = place_, .done = pulled.Callback()}, 0);
+    const absl::Status status = pulled.Await();
+    EXPECT_TRUE(status.ok()) << status;
+    std::vector<float> seen(kSizes[i]);
+    driver_->Launch(place_.stream, weights_[i], {},
+                    [&, i] { std::ranges::copy(weights_[i], seen.begin()); });
+    driver_->Await(place_.stream);
+    return seen;
+  }
+
+ private:
+  FakeCudaDriver* const driver_;
+  const Place place_;
+  std::vector<std::span<float>> weights_;
+};
+
+using MakeMemory = std::function<std::unique_ptr<Memory>(uint32_t rank)>;
+
+// Trains on two workers. Returns the weights that rank 0 pulled last.
+std::vector<float> Train(ClusterOptions cluster, const MakeMemory& make_memory) {
+  cluster.store.partition_bytes = 64 << 10;
+  std::vector<float> result;
+  InProcessCluster(cluster).RunWorkers([&](KVStore& store) {
+    const std::unique_ptr<Memory> memory = make_memory(store.rank());
+    std::vector<InitTensor> tensors;
+    std::vector<std::vector<float>> weights;
+    for (const size_t size : kSizes) weights.push_back(Random(size, size));
+    for (size_t i = 0; i < kSizes.size(); ++i) {
+      tensors.push_back(
+          {.key = KeyOf(i), .shape = {static_cast<int64_t>(kSizes[i])}, .value = weights[i]});
+    }
+    ASSERT_STATUS_OK(store.Init(tensors));
+    ASSERT_STATUS_OK(store.SetOptimizer(Sgd(0.1, 0.9)));
+    ASSERT_STATUS_OK(store.Barrier());
+    for (size_t round = 0; round < kRounds; ++round) {
+      for (size_t i = kSizes.size(); i-- > 0;) {
+        memory->Push(store, i, Random(kSizes[i], 100 * round + 10 * i + store.rank()));
+      }
+      for (size_t i = 0; i < kSizes.size(); ++i) weights[i] = memory->Pull(store, i);
+    }
+    if (store.rank() != 0) return;
+    for (const auto& tensor : weights) result.insert(result.end(), tensor.begin(), tensor.end());
+  });
+  return result;
+}
+
+class GpuGradients : public testing::TestWithParam<const char*> {};
+
+TEST_P(GpuGradients, GiveTheBitsOfTheCpuJobWhateverTheTiming) {
+  ClusterOptions cluster;
+  cluster.store.compression = GetParam();
+  cluster.store.fixed_threshold_bytes = 256;
+  const std::vector<float> expected =
+      Train(cluster, [](uint32_t) { return std::make_unique<HostMemory>(); });
+  ASSERT_FALSE(expected.empty());
+  for (uint32_t seed = 0; seed < 3; ++seed) {
+    // Two GPUs in one process, one for each worker.
+    FakeCudaDriver driver({.devices = 2, .seed = seed, .longest_delay = absl::Microseconds(200)});
+    cluster.store.cuda_driver = &driver;
+    EXPECT_EQ(expected, Train(cluster,
+                              [&](uint32_t rank) {
+                                return std::make_unique<GpuMemory>(&driver, static_cast<int>(rank));
+                              }))
+        << "seed " << seed;
+    driver.CheckAllGivenBack();
+    EXPECT_THAT(driver.TakeMisuses(), IsEmpty()) << "seed " << seed;
+  }
+}
+
+TEST_P(GpuGradients, AWorkerOnTheHostAndOneOnAGpuTrainTogether) {
+  ClusterOptions cluster;
+  cluster.store.compression = GetParam();
+  cluster.store.fixed_threshold_bytes = 256;
+  FakeCudaDriver driver({});
+  cluster.store.cuda_driver = &driver;
+  const auto host = [](uint32_t) { return std::make_unique<HostMemory>(); };
+  const std::vector<float> expected = Train(cluster, host);
+  EXPECT_EQ(expected, Train(cluster, [&](uint32_t rank) -> std::unique_ptr<Memory> {
+              if (rank == 0) return host(rank);
+              return std::make_unique<GpuMemory>(&driver, 0);
+            }));
+  driver.CheckAllGivenBack();
+  EXPECT_THAT(driver.TakeMisuses(), IsEmpty());
+}
+
+INSTANTIATE_TEST_SUITE_P(Codecs, GpuGradients,
+                         testing::Values("none", "1bit", "topk:ratio=0.1", "powersgd:rank=2"),
+                         [](const auto& param) {
+                           const std::string spec = param.param;
+                           return "Of" + spec.substr(0, spec.find(':'));
+                         });
+
+// A job of one worker, with a key "w" of 100 elements and a GPU.
+class OneGpu : public testing::Test {
+ protected:
+  void Run(const std::function<void(KVStore&)>& body, ClusterOptions cluster = {}) {
+    cluster.workers = cluster.servers = 1;
+    if (cluster.store.cuda_driver == nullptr) cluster.store.cuda_driver = &driver_;
+    InProcessCluster(cluster).RunWorkers([&](KVStore& store) {
+      const std::vector<float> zeros(100);
+      ASSERT_STATUS_OK(store.Init({{.key = "w", .shape = {100}, .value = zeros}}));
+      body(store);
+    });
+  }
+  absl::Status Push(KVStore& store, const Place& place, Outcome* returned = nullptr) {
+    return store.PushLent("w",
+                          {{.values = memory_,
+                            .place = place,
+                            .returned = returned == nullptr ? nullptr : returned->Callback()}},
+                          0);
+  }
+  absl::Status Pull(KVStore& store, const Place& place) {
+    Outcome pulled;
+    store.PullTo("w", {.values = memory_, .place = place, .done = pulled.Callback()}, 0);
+    return pulled.Await();
+  }
+  void Fill(float value) {
+    driver_.Launch(stream_, {}, memory_, [=, this] { std::ranges::fill(memory_, value); });
+  }
+  void TearDown() override {
+    driver_.CheckAllGivenBack();
+    EXPECT_THAT(driver_.TakeMisuses(), IsEmpty());
+  }
+
+  FakeCudaDriver driver_{{.devices = 2, .longest_delay = absl::Milliseconds(20)}};
+  const std::span<float> memory_ = driver_.Allocate(0, 100);
+  void* const stream_ = driver_.MakeStream(0);
+  const Place place_{.gpu = 0, .stream = stream_};
+};
+
+TEST_F(OneGpu, AGradientThatIsNotFiniteFailsTheStoreByName) {
+  ClusterOptions cluster;
+  cluster.job_fails = true;
+  Run(
+      [&](KVStore& store) {
+        driver_.Launch(stream_, {}, memory_,
+                       [this] { memory_[42] = std::numeric_limits<float>::quiet_NaN(); });
+        Outcome returned;
+        ASSERT_STATUS_OK(Push(store, place_, &returned));
+        const absl::Status status = returned.Await();
+        EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+        EXPECT_THAT(std::string(status.message()), HasSubstr("push of key s:w: element 42"));
+        EXPECT_THAT(std::string(store.Wait().message()), HasSubstr("element 42"));
+      },
+      cluster);
+}
+
+TEST_F(OneGpu, WhatCannotBeReachedIsRefusedAndTheRoundIsStillToBePushed) {
+  Run([&](KVStore& store) {
+    driver_.SetCapturing(stream_, true);
+    EXPECT_THAT(std::string(Push(store, place_).message()),
+                HasSubstr("push of key s:w: the stream is being captured into a CUDA graph"));
+    EXPECT_EQ(Pull(store, place_).code(), absl::StatusCode::kFailedPrecondition);
+    driver_.SetCapturing(stream_, false);
+    EXPECT_THAT(std::string(Push(store, {.gpu = 1}).message()),
+                HasSubstr("memory of GPU 0, expected memory of GPU 1"));
+    EXPECT_EQ(Push(store, {.gpu = 2}).message(),
+              "push of key s:w: CUDA device 2 asked for, this machine has 2");
+    EXPECT_EQ(Push(store, {.gpu = -2}).code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(Pull(store, {.gpu = 1}).code(), absl::StatusCode::kInvalidArgument);
+    std::vector<float> on_host(100);
+    EXPECT_THAT(
+        std::string(store.PushLent("w", {{.values = on_host, .place = place_}}, 0).message()),
+        HasSubstr("memory of the host, expected memory of GPU 0"));
+    Fill(3);
+    ASSERT_STATUS_OK(Push(store, place_));
+    ASSERT_STATUS_OK(store.Pull("w", on_host, 0));
+    EXPECT_EQ(on_host[99], 3);
+  });
+}
+
+TEST(GpuMemoryWithoutGpu, IsRefusedInOneLine) {
+  const absl::StatusOr<CudaDriver*> driver = LoadCudaDriver();
+  if (driver.ok()) GTEST_SKIP() << "this machine has a GPU";
+  InProcessCluster({.workers = 1, .servers = 1}).RunWorkers([&](KVStore& store) {
+    std::vector<float> ones(100, 1.0f);
+    ASSERT_STATUS_OK(store.Init({{.key = "w", .shape = {100}, .value = ones}}));
+    const absl::Status pushed = store.PushLent("w", {{.values = ones, .place = {.gpu = 0}}}, 0);
+    EXPECT_EQ(pushed.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(pushed.message()), HasSubstr("push of key s:w: no CUDA d"));
+    Outcome returned;
+    ASSERT_STATUS_OK(store.PushLent("w", {{.values = ones, .returned = returned.Callback()}}, 0));
+    ASSERT_STATUS_OK(returned.Await());  // the host needs no driver
+  });
+}
+
+TEST_F(OneGpu, WaitAndPullsOfOneKeyComeAfterWhatIsOnItsWay) {
+  Run([&](KVStore& store) {
+    std::vector<float> weights(100);
+    std::atomic<int> returned{0};
+    for (int round = 1; round <= 5; ++round) {
+      Fill(static_cast<float>(round));
+      ASSERT_STATUS_OK(store.PushLent("w",
+                                      {{.values = memory_,
+                                        .place = place_,
+                                        .returned = [&](const absl::Status&) { ++returned; }}},
+                                      0));
+      const std::vector<float> next(100, 10.0f * static_cast<float>(round));
+      ASSERT_STATUS_OK(store.Push("w", next, 0));  // the next round, from the host
+      EXPECT_EQ(returned, round);
+      ASSERT_STATUS_OK(store.Pull("w", weights, 0));
+      EXPECT_EQ(weights[0], 10.0f * static_cast<float>(round));
+    }
+    Fill(7);
+    ASSERT_STATUS_OK(Push(store, place_));
+    ASSERT_STATUS_OK(store.Wait());
+  });
+}
+
+TEST_F(OneGpu, SeveralDevicesGradientsAreAddedInTheirOrder) {
+  Run([&](KVStore& store) {
+    void* const other = driver_.MakeStream(1);
+    const std::span<float> on_other = driver_.Allocate(1, 100);
+    std::vector<float> weights(100);
+    // In any other order the sum is another.
+    Fill(1e8f);
+    driver_.Launch(other, {}, on_other, [=] { std::ranges::fill(on_other, -1e8f); });
+    const std::vector<float> on_host(100, 0.25f);
+    int returned = 0;
+    const auto count = [&](const absl::Status& status) { returned += status.ok() ? 1 : 0; };
+    ASSERT_STATUS_OK(store.PushLent(
+        "w",
+        {{.values = memory_, .place = place_, .returned = count},
+         {.values = on_other, .place = {.gpu = 1, .stream = other}, .returned = count},
+         {.values = on_host, .returned = count}},
+        0));
+    ASSERT_STATUS_OK(store.Pull("w", weights, 0));
+    EXPECT_EQ(returned, 3);
+    EXPECT_EQ(weights[99], 0.25f);
+    EXPECT_EQ(store.PushLent("w", {}, 0).code(), absl::StatusCode::kInvalidArgument);
+  });
+}
+
+TEST_F(OneGpu, AnAsynchronousStoresPullSeesThisWorkersPush) {
+  ClusterOptions cluster;
+  cluster.mode = wire::DIST_ASYNC;
+  Run(
+      [&](KVStore& store) {
+        ASSERT_STATUS_OK(store.SetOptimizer(Sgd(1, 0)));
+        ASSERT_STATUS_OK(store.Barrier());
+        std::vector<float> weights(100);
+        for (int round = 1; round <= 5; ++round) {
+          Fill(-1);
+          ASSERT_STATUS_OK(Push(store, place_));
+          ASSERT_STATUS_OK(store.Pull("w", weights, 0));
+          EXPECT_EQ(weights[99], static_cast<float>(round));
+        }
+      },
+      cluster);
+}
+
+TEST_F(OneGpu, AStoreThatIsDestroyedEndsWhatIsUnderWay) {
+  ClusterOptions cluster;
+  cluster.job_fails = true;
+  Outcome returned;
+  Run(
+      [&](KVStore& store) {
+        Fill(1);
+        ASSERT_STATUS_OK(Push(store, place_, &returned));
+        store.Abort(absl::AbortedError("enough"));
+      },
+      cluster);
+  (void)returned.Await();
+}
+
+TEST_F(OneGpu, ADriverThatFailsFailsTheStoreByName) {
+  ClusterOptions cluster;
+  cluster.job_fails = true;
+  Run(
+      [&](KVStore& store) {
+        ASSERT_STATUS_OK(Pull(store, place_));  // the GPU is made
+        driver_.Fail("CopyToHost", absl::InternalError("an illegal memory access"));
+        Outcome returned;
+        ASSERT_STATUS_OK(Push(store, place_, &returned));
+        EXPECT_THAT(std::string(returned.Await().message()), HasSubstr("illegal memory access"));
+        EXPECT_THAT(std::string(store.Wait().message()), HasSubstr("illegal memory access"));
+      },
+      cluster);
+}
+
+}  // namespace
+}  // namespace slimps

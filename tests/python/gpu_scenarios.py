@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The scenarios that workers of gpu_test.py run, on a libcuda.so.1 of the tests: NAME.
+
+The library's GPUs are host memory, and it notes what would be wrong on a real one.
+"""
+
+import ctypes
+import gc
+import sys
+import weakref
+
+import numpy as np
+import slimps
+
+SHAPE = (3, 5)
+
+cuda = ctypes.CDLL("libcuda.so.1")
+cuda.slimps_fake_misuses.restype = ctypes.c_char_p
+
+
+class GpuArray:
+    """An array on GPU 0, as numba or CuPy have them."""
+
+    def __init__(self, values, typestr="<f4"):
+        values = np.ascontiguousarray(values, np.float32)
+        pointer = ctypes.c_ulonglong()
+        assert cuda.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(values.nbytes)) == 0
+        self.pointer, self.shape, self.typestr, self.strides = pointer, values.shape, typestr, None
+        cuda.cuMemcpyHtoD_v2(pointer, values.ctypes.data_as(ctypes.c_void_p), self._bytes(values))
+        self.freed = weakref.finalize(self, cuda.cuMemFree_v2, pointer)
+
+    @staticmethod
+    def _bytes(values):
+        return ctypes.c_size_t(values.nbytes)
+
+    @property
+    def __cuda_array_interface__(self):
+        return {
+            "shape": self.shape,
+            "typestr": self.typestr,
+            "strides": self.strides,
+            "data": (self.pointer.value, False),
+            "version": 3,
+            "stream": 1,
+        }
+
+    def values(self):
+        found = np.empty(self.shape, np.float32)
+        cuda.cuMemcpyDtoH_v2(
+            found.ctypes.data_as(ctypes.c_void_p), self.pointer, self._bytes(found)
+        )
+        return found
+
+
+def full(value):
+    return np.full(SHAPE, value, np.float32)
+
+
+def pushes_and_pulls():
+    store = slimps.kv.create("dist_sync")
+    store.init(["w", "b"], [full(1), full(2)])
+    outs = [GpuArray(full(0)), GpuArray(full(0))]
+    for round_ in range(1, 6):
+        store.push(["w", "b"], [GpuArray(full(round_)), GpuArray(full(round_ + store.rank))])
+        store.pull(["w", "b"], out=outs)
+        np.testing.assert_array_equal(full(2 * round_), outs[0].values())
+        np.testing.assert_array_equal(full(2 * round_ + 1), outs[1].values())
+    both = GpuArray(full(3 + store.rank))
+    store.pushpull("w", both)  # into itself
+    np.testing.assert_array_equal(full(7), both.values())
+    host = full(0)
+    store.pushpull("w", GpuArray(full(1)), out=host)
+    np.testing.assert_array_equal(full(2), host)
+    store.push("w", [GpuArray(full(1)), full(2), GpuArray(full(store.rank))])  # devices
+    store.pull("w", out=host)
+    np.testing.assert_array_equal(full(7), host)
+    store.push("w", [full(1)])
+    store.pull("w", out=outs[0])  # pushed from the host
+    np.testing.assert_array_equal(full(2), outs[0].values())
+    store.close()
+
+
+def a_gradient_lives_until_it_was_read():
+    store = slimps.kv.create("dist_sync")
+    store.init("w", full(0))
+    for round_ in range(20):
+        gradient = GpuArray(full(round_))
+        freed = gradient.freed
+        store.push("w", gradient)
+        del gradient
+        gc.collect()
+        assert freed.alive, "the copy may not have read it"
+        if round_ % 2:
+            store.wait()
+            assert not freed.alive
+        out = full(0)
+        store.pull("w", out=out)
+        assert not freed.alive
+        np.testing.assert_array_equal(full(2 * round_), out)
+    store.close()
+
+
+def what_cannot_be_taken_is_refused():
+    store = slimps.kv.create("dist_sync")
+    store.init("w", full(0))
+    for array, why in (
+        (
+            GpuArray(full(1), "<f8"),
+            "push of key 'w': expected contiguous float32 on a GPU, got <f8",
+        ),
+        (GpuArray(np.zeros(7)), "push of key 'w': expected shape (3, 5), as it was initialised"),
+    ):
+        try:
+            store.push("w", array)
+        except slimps.InvalidArgumentError as refused:
+            assert why in str(refused), refused
+        else:
+            raise AssertionError("expected: " + why)
+    gaps = GpuArray(full(1))
+    gaps.strides = (40, 4)
+    elsewhere = GpuArray(full(1))
+    elsewhere.pointer = ctypes.c_ulonglong(full(1).ctypes.data)
+    for array, why in ((gaps, "strides (40, 4)"), (elsewhere, "memory of the host, expected mem")):
+        try:
+            store.push("w", array)
+        except slimps.InvalidArgumentError as refused:
+            assert why in str(refused), refused
+        else:
+            raise AssertionError("expected: " + why)
+    out = GpuArray(full(0))
+    store.pushpull("w", full(1), out=out)  # the round was still to be pushed
+    np.testing.assert_array_equal(full(2), out.values())
+    store.close()
+
+
+def a_local_store():
+    store = slimps.kv.create("local")
+    store.init("w", full(1))
+    store.push("w", [GpuArray(full(2)), full(3), GpuArray(full(4))])
+    out = GpuArray(full(0))
+    store.pull("w", out=out)
+    np.testing.assert_array_equal(full(9), out.values())
+    store.pushpull("w", GpuArray(full(5)), out=out)
+    np.testing.assert_array_equal(full(5), out.values())
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]]()
+    gc.collect()
+    assert cuda.slimps_fake_misuses() == b"", cuda.slimps_fake_misuses().decode()

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+// The CUDA device, on the fake driver: nothing that it does is a misuse, in any order of the
+// streams, and no error of the driver loses a copy or a buffer.
+#include "worker/device/cuda/cuda_device.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "proto/base/thread.h"
+#include "tests/worker/device/cuda/fake_cuda_driver.h"
+#include "tests/worker/device/device_test_body.h"
+
+namespace slimps {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+class FakeMemory final : public DeviceMemory {
+ public:
+  FakeMemory(FakeCudaDriver* driver, size_t elements)
+      : driver_(driver), memory_(driver->Allocate(0, elements)) {}
+  ~FakeMemory() override {
+    driver_->Await(nullptr);  // it has waited for what came up
+    driver_->Free(memory_);
+  }
+  std::span<float> span() override { return memory_; }
+
+ private:
+  FakeCudaDriver* const driver_;
+  const std::span<float> memory_;
+};
+
+struct FakeFixture {
+  static absl::StatusOr<std::unique_ptr<Device>> Make() {
+    driver = std::make_unique<FakeCudaDriver>(FakeCudaDriver::Options());
+    return MakeCudaDevice(driver.get(), 0);
+  }
+  static std::unique_ptr<DeviceMemory> Allocate(size_t elements) {
+    return std::make_unique<FakeMemory>(driver.get(), elements);
+  }
+  static void Check() {
+    driver->CheckAllGivenBack();
+    EXPECT_THAT(driver->TakeMisuses(), IsEmpty());
+  }
+  static inline std::unique_ptr<FakeCudaDriver> driver;
+};
+
+INSTANTIATE_TYPED_TEST_SUITE_P(FakeCuda, DeviceTest, FakeFixture);
+
+// Trains one tensor: the framework's stream writes a gradient and reads weights, and the device
+// copies both. Returns what each gradient held when it arrived.
+std::vector<float> Train(FakeCudaDriver* driver, Device* device, int gpu, int rounds) {
+  constexpr size_t kElements = 50;
+  void* const stream = driver->MakeStream(gpu);
+  std::vector<float> arrived(static_cast<size_t>(rounds)), used(static_cast<size_t>(rounds));
+  Completions completions;
+  std::vector<std::unique_ptr<HostBuffer>> buffers;
+  std::vector<std::span<float>> gradients;
+  const std::span<float> weights = driver->Allocate(gpu, kElements);
+  for (size_t round = 0; round < arrived.size(); ++round) {
+    const std::span<float> gradient = driver->Allocate(gpu, kElements);
+    driver->Launch(stream, weights, gradient, [=] {
+      std::ranges::fill(gradient, weights[kElements - 1] + static_cast<float>(gpu + 1));
+    });
+    auto down = *device->AllocateHost(kElements);
+    device->CopyToHost(2 * round, gradient, stream, down->floats(), completions.Callback());
+    completions.Await(2 * round + 1);
+    arrived[round] = down->floats()[kElements - 1];
+    driver->Free(gradient);
+    auto up = *device->AllocateHost(kElements);
+    std::ranges::fill(up->floats(), arrived[round]);
+    device->CopyToDevice(2 * round + 1, up->floats(), weights, stream, completions.Callback());
+    completions.Await(2 * round + 2);
+  }
+  driver->Await(stream);
+  driver->Free(weights);
+  return arrived;
+}
+
+TEST(CudaDevice, OrderAndLifetimeHoldWhateverTheTiming) {
+  for (uint32_t seed = 0; seed < 30; ++seed) {
+    FakeCudaDriver driver({.seed = seed, .longest_delay = absl::Microseconds(300)});
+    {
+      auto device = *MakeCudaDevice(&driver, 0);
+      const std::vector<float> arrived = Train(&driver, device.get(), 0, 10);
+      for (size_t round = 0; round < arrived.size(); ++round) {
+        EXPECT_EQ(arrived[round], static_cast<float>(round + 1)) << "seed " << seed;
+      }
+    }
+    driver.CheckAllGivenBack();
+    EXPECT_THAT(driver.TakeMisuses(), IsEmpty()) << "seed " << seed;
+  }
+}
+
+TEST(CudaDevice, SeveralDevicesInOneProcessKeepApart) {
+  FakeCudaDriver driver({.devices = 3, .seed = 5});
+  {
+    std::vector<std::unique_ptr<Device>> devices;
+    for (int gpu = 0; gpu < 3; ++gpu) devices.push_back(*MakeCudaDevice(&driver, gpu));
+    std::vector<Thread> threads;
+    for (int gpu = 0; gpu < 3; ++gpu) {
+      threads.emplace_back("gpu", [&, gpu] {
+        const std::vector<float> arrived = Train(&driver, devices[gpu].get(), gpu, 20);
+        EXPECT_EQ(arrived.back(), static_cast<float>(20 * (gpu + 1)));
+      });
+    }
+    for (Thread& thread : threads) thread.Join();
+    // Pinned memory of one GPU's pool takes another GPU's copy.
+    auto buffer = *devices[0]->AllocateHost(8);
+    const std::span<float> memory = driver.Allocate(2, 8);
+    Completions completions;
+    devices[2]->CopyToHost(1, memory, nullptr, buffer->floats(), completions.Callback());
+    EXPECT_TRUE(completions.Await(1).at(1).ok());
+  }
+  driver.CheckAllGivenBack();
+  EXPECT_THAT(driver.TakeMisuses(), IsEmpty());
+}
+
+class CudaDeviceErrors : public testing::Test {
+ protected:
+  // Copies once to the host and returns the outcome.
+  absl::Status CopyDown(std::span<const float> source, StreamHandle stream = nullptr) {
+    Completions completions;
+    device_->CopyToHost(7, source, stream, buffer_->floats(), completions.Callback());
+    return completions.Await(1).at(7);
+  }
+  absl::Status CopyUp() {
+    Completions completions;
+    device_->CopyToDevice(7, buffer_->floats(), memory_, nullptr, completions.Callback());
+    const absl::Status copied = completions.Await(1).at(7);
+    driver_.Await(nullptr);
+    return copied;
+  }
+  void TearDown() override {
+    // What failed has left nothing behind, and the next copies work.
+    EXPECT_TRUE(CopyDown(memory_).ok());
+    EXPECT_TRUE(CopyUp().ok());
+    buffer_.reset();
+    device_.reset();
+    driver_.CheckAllGivenBack();
+    EXPECT_THAT(driver_.TakeMisuses(), IsEmpty());
+  }
+
+  FakeCudaDriver driver_{{.devices = 2}};
+  std::unique_ptr<Device> device_ = *MakeCudaDevice(&driver_, 0);
+  std::unique_ptr<HostBuffer> buffer_ = *device_->AllocateHost(16);
+  const std::span<float> memory_ = driver_.Allocate(0, 16);
+};
+
+TEST_F(CudaDeviceErrors, EachCallThatFailsIsTheCopysErrorByKey) {
+  for (const char* const call : {"CreateEvent", "PushContext", "IsCapturing", "RecordEvent",
+                                 "WaitForEvent", "CopyToHost", "SynchronizeEvent"}) {
+    driver_.Fail(call, absl::InternalError("broken"));
+    const absl::Status copied = CopyDown(memory_);
+    EXPECT_EQ(copied.code(), absl::StatusCode::kInternal) << call;
+    EXPECT_THAT(copied.message(), HasSubstr("key 0000000000000007")) << call;
+    EXPECT_THAT(copied.message(), HasSubstr("broken")) << call;
+  }
+}
+
+TEST_F(CudaDeviceErrors, AnErrorAfterTheCopyWaitsForIt) {
+  driver_.Fail("RecordEvent", absl::InternalError("broken"), /*successes=*/1);
+  EXPECT_EQ(CopyDown(memory_).code(), absl::StatusCode::kInternal);
+  driver_.Fail("WaitForEvent", absl::InternalError("broken"), /*successes=*/1);
+  EXPECT_EQ(CopyUp().code(), absl::StatusCode::kInternal);
+}
+
+TEST_F(CudaDeviceErrors, AStreamOfAnotherGpuIsRefused) {
+  const absl::Status copied = CopyDown(memory_, driver_.MakeStream(1));
+  EXPECT_EQ(copied.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(copied.message(), HasSubstr("the given stream, expected one of GPU 0"));
+  EXPECT_EQ(driver_.TakeMisuses().size(), 1u);  // the driver saw it, too
+}
+
+TEST_F(CudaDeviceErrors, AStreamUnderCaptureIsRefused) {
+  void* const stream = driver_.MakeStream(0);
+  driver_.SetCapturing(stream, true);
+  const absl::Status copied = CopyDown(memory_, stream);
+  EXPECT_EQ(copied.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(copied.message(), HasSubstr("captured into a CUDA graph"));
+}
+
+TEST_F(CudaDeviceErrors, NoPinnedMemoryLeftSaysHowMuchWasWanted) {
+  driver_.Fail("AllocatePinned", absl::ResourceExhaustedError("no memory"));
+  // The pool frees what is idle and tries again.
+  EXPECT_TRUE(device_->AllocateHost(10000).ok());
+  driver_.Fail("AllocatePinned", absl::ResourceExhaustedError("no memory"), /*successes=*/0,
+               /*times=*/2);
+  EXPECT_EQ(device_->AllocateHost(20480).status(),
+            absl::ResourceExhaustedError("81920 bytes of pinned memory: no memory"));
+}
+
+TEST(CudaDeviceMaking, NothingIsHeldAfterItFailed) {
+  for (const char* const call : {"RetainPrimaryContext", "CreateStream", "PushContext"}) {
+    for (int successes = 0; successes < 2; ++successes) {
+      FakeCudaDriver driver({});
+      driver.Fail(call, absl::InternalError("broken"), successes);
+      const auto device = MakeCudaDevice(&driver, 0);
+      if (device.ok()) continue;  // it makes fewer such calls
+      driver.CheckAllGivenBack();
+      EXPECT_THAT(driver.TakeMisuses(), IsEmpty()) << call;
+    }
+  }
+}
+
+TEST(CudaDeviceMaking, AGpuThatThisMachineLacksIsNamed) {
+  FakeCudaDriver driver({.devices = 2});
+  EXPECT_EQ(MakeCudaDevice(&driver, 2).status(),
+            absl::FailedPreconditionError("CUDA device 2 asked for, this machine has 2"));
+  EXPECT_FALSE(MakeCudaDevice(&driver, -1).ok());
+}
+
+}  // namespace
+}  // namespace slimps

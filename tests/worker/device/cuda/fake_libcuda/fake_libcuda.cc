@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+// A libcuda.so.1 for tests: FakeCudaDriver behind the C functions that this project calls, and
+// those that a test calls in a framework's place. A process finds it by LD_LIBRARY_PATH. It has two
+// GPUs.
+//
+// Beside the driver's functions it exports
+//   const char* slimps_fake_misuses(void)   what was misused since the last call, a line each
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_join.h"
+#include "tests/worker/device/cuda/fake_cuda_driver.h"
+#include "worker/device/cuda/libcuda_api.h"
+
+namespace slimps::libcuda {
+namespace {
+
+constexpr int kUnknown = 999;  // CUDA_ERROR_UNKNOWN
+constexpr int kVersion = 12090;
+
+FakeCudaDriver& Driver() {
+  static FakeCudaDriver& driver =
+      *new FakeCudaDriver({.devices = 2, .longest_delay = absl::Microseconds(500)});
+  return driver;
+}
+
+Result ToResult(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kOk:
+      return kSuccess;
+    case absl::StatusCode::kInvalidArgument:
+      return kInvalidValue;
+    case absl::StatusCode::kResourceExhausted:
+      return kOutOfMemory;
+    default:
+      return kUnknown;
+  }
+}
+
+template <typename T>
+Result Give(absl::StatusOr<T> made, T* out) {
+  if (made.ok()) *out = *made;
+  return ToResult(made.status());
+}
+
+float* At(DevicePointer memory) { return reinterpret_cast<float*>(memory); }
+
+}  // namespace
+
+extern "C" {
+
+#define EXPORT __attribute__((visibility("default")))
+
+EXPORT Result cuGetErrorName(Result error, const char** name) {
+  *name = error == kInvalidValue  ? "CUDA_ERROR_INVALID_VALUE"
+          : error == kOutOfMemory ? "CUDA_ERROR_OUT_OF_MEMORY"
+                                  : "CUDA_ERROR_UNKNOWN";
+  return kSuccess;
+}
+EXPORT Result cuGetErrorString(Result, const char** text) {
+  *text = "said by the fake driver";
+  return kSuccess;
+}
+EXPORT Result cuInit(unsigned) { return kSuccess; }
+EXPORT Result cuDriverGetVersion(int* version) {
+  *version = kVersion;
+  return kSuccess;
+}
+EXPORT Result cuDeviceGetCount(int* count) { return Give(Driver().DeviceCount(), count); }
+EXPORT Result cuDeviceGet(Device* device, int ordinal) {
+  *device = ordinal;
+  return kSuccess;
+}
+EXPORT Result cuDevicePrimaryCtxRetain(Handle* context, Device device) {
+  return Give(Driver().RetainPrimaryContext(device), context);
+}
+EXPORT Result cuDevicePrimaryCtxRelease_v2(Device device) {
+  Driver().ReleasePrimaryContext(device);
+  return kSuccess;
+}
+EXPORT Result cuCtxPushCurrent_v2(Handle context) {
+  return ToResult(Driver().PushContext(context));
+}
+EXPORT Result cuCtxPopCurrent_v2(Handle*) {
+  Driver().PopContext();
+  return kSuccess;
+}
+EXPORT Result cuStreamCreate(Handle* stream, unsigned) {
+  return Give(Driver().CreateStream(), stream);
+}
+EXPORT Result cuStreamDestroy_v2(Handle stream) {
+  Driver().DestroyStream(stream);
+  return kSuccess;
+}
+EXPORT Result cuStreamWaitEvent(Handle stream, Handle event, unsigned) {
+  return ToResult(Driver().WaitForEvent(stream, event));
+}
+EXPORT Result cuStreamSynchronize(Handle stream) {
+  return ToResult(Driver().SynchronizeStream(stream));
+}
+EXPORT Result cuStreamIsCapturing(Handle stream, int* status) {
+  bool capturing = false;
+  const Result asked = Give(Driver().IsCapturing(stream), &capturing);
+  *status = capturing ? 1 : kCaptureStatusNone;
+  return asked;
+}
+EXPORT Result cuEventCreate(Handle* event, unsigned) { return Give(Driver().CreateEvent(), event); }
+EXPORT Result cuEventDestroy_v2(Handle event) {
+  Driver().DestroyEvent(event);
+  return kSuccess;
+}
+EXPORT Result cuEventRecord(Handle event, Handle stream) {
+  return ToResult(Driver().RecordEvent(event, stream));
+}
+EXPORT Result cuEventSynchronize(Handle event) {
+  return ToResult(Driver().SynchronizeEvent(event));
+}
+EXPORT Result cuMemHostAlloc(void** memory, size_t bytes, unsigned) {
+  return Give(Driver().AllocatePinned(bytes), memory);
+}
+EXPORT Result cuMemFreeHost(void* memory) {
+  Driver().FreePinned(memory);
+  return kSuccess;
+}
+EXPORT Result cuMemcpyDtoHAsync_v2(void* host, DevicePointer device, size_t bytes, Handle stream) {
+  return ToResult(Driver().CopyToHost(host, At(device), bytes, stream));
+}
+EXPORT Result cuMemcpyHtoDAsync_v2(DevicePointer device, const void* host, size_t bytes,
+                                   Handle stream) {
+  return ToResult(Driver().CopyToDevice(At(device), host, bytes, stream));
+}
+EXPORT Result cuPointerGetAttribute(void* value, int attribute, DevicePointer pointer) {
+  std::optional<int> gpu;
+  if (Give(Driver().GpuOf(At(pointer)), &gpu) != kSuccess) return kUnknown;
+  if (!gpu.has_value()) return kInvalidValue;
+  if (attribute == kMemoryTypeAttribute) {
+    *static_cast<unsigned*>(value) = kMemoryTypeDevice;
+  } else {
+    *static_cast<int*>(value) = *gpu;
+  }
+  return kSuccess;
+}
+
+// ---- what a test calls in a framework's place: GPU 0 and its legacy default stream ------------
+
+EXPORT Result cuMemAlloc_v2(DevicePointer* memory, size_t bytes) {
+  *memory = reinterpret_cast<DevicePointer>(
+      Driver().Allocate(/*device=*/0, bytes / sizeof(float)).data());
+  return kSuccess;
+}
+EXPORT Result cuMemFree_v2(DevicePointer memory) {
+  Driver().Free({At(memory), 0});
+  return kSuccess;
+}
+EXPORT Result cuMemsetD8Async(DevicePointer memory, unsigned char value, size_t bytes,
+                              Handle stream) {
+  const std::span<float> to(At(memory), bytes / sizeof(float));
+  Driver().Launch(stream, {}, to, [=] {
+    const std::span<std::byte> all = std::as_writable_bytes(to);
+    std::fill(all.begin(), all.end(), std::byte(value));
+  });
+  return kSuccess;
+}
+// Copies after what the default stream was given, and waits. The host's memory may be pageable.
+EXPORT Result cuMemcpyHtoD_v2(DevicePointer device, const void* host, size_t bytes) {
+  const std::span<float> to(At(device), bytes / sizeof(float));
+  Driver().Launch(nullptr, {}, to,
+                  [=] { std::copy_n(static_cast<const float*>(host), to.size(), to.begin()); });
+  Driver().Await(nullptr);
+  return kSuccess;
+}
+EXPORT Result cuMemcpyDtoH_v2(void* host, DevicePointer device, size_t bytes) {
+  const std::span<const float> from(At(device), bytes / sizeof(float));
+  Driver().Launch(nullptr, from, {},
+                  [=] { std::copy(from.begin(), from.end(), static_cast<float*>(host)); });
+  Driver().Await(nullptr);
+  return kSuccess;
+}
+
+EXPORT const char* slimps_fake_misuses() {
+  static std::string& said = *new std::string;
+  said = absl::StrJoin(Driver().TakeMisuses(), "\n");
+  return said.c_str();
+}
+
+}  // extern "C"
+}  // namespace slimps::libcuda

@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/device/cuda/cuda_device.h"
+
+#include <deque>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "proto/base/mutex.h"
+#include "proto/base/status_copy.h"
+#include "proto/base/status_macros.h"
+#include "proto/base/thread.h"
+#include "worker/device/host_pool.h"
+
+namespace slimps {
+namespace {
+
+using Context = std::shared_ptr<const CudaContext>;
+
+// Returns the error of a call about a stream that was given.
+absl::Status OfStream(const CudaContext& context, const absl::Status& status) {
+  return Prefixed(status,
+                  absl::StrCat("the given stream, expected one of GPU ", context.ordinal()));
+}
+
+// REQUIRES: the context is current.
+absl::Status CheckStream(const CudaContext& context, StreamHandle stream) {
+  const absl::StatusOr<bool> capturing = context.driver()->IsCapturing(stream);
+  SLIMPS_RETURN_IF_ERROR(OfStream(context, capturing.status()));
+  if (!*capturing) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      "the stream is being captured into a CUDA graph: a graph cannot hold what goes to the "
+      "servers; push and pull outside of the capture");
+}
+
+// A CUDA event. Its holder owns and may move it, while the context is held and current.
+// Thread-compatible.
+class Event final {
+ public:
+  Event() = default;
+  Event(Event&& other) noexcept { *this = std::move(other); }
+  Event& operator=(Event&& other) noexcept {
+    std::swap(driver_, other.driver_);
+    std::swap(event_, other.event_);
+    return *this;
+  }
+  ~Event() {
+    if (event_ != nullptr) driver_->DestroyEvent(event_);
+  }
+  static absl::StatusOr<Event> Create(CudaDriver* driver) {
+    Event event;
+    SLIMPS_ASSIGN_OR_RETURN(event.event_, driver->CreateEvent());
+    event.driver_ = driver;
+    return event;
+  }
+  void* get() const { return event_; }
+
+ private:
+  CudaDriver* driver_ = nullptr;
+  void* event_ = nullptr;
+};
+
+// Pinned memory, which the copy engine reaches without a copy in between. It is valid in every
+// GPU's context.
+class PinnedBlock final : public HostBlock {
+ public:
+  static absl::StatusOr<std::unique_ptr<HostBlock>> Make(const Context& context, size_t bytes) {
+    void* memory = nullptr;
+    if (bytes > 0) {
+      const CudaContext::Scope current(*context);
+      SLIMPS_RETURN_IF_ERROR(current.status());
+      absl::StatusOr<void*> allocated = context->driver()->AllocatePinned(bytes);
+      if (!allocated.ok()) {
+        return Prefixed(allocated.status(), absl::StrCat(bytes, " bytes of pinned memory"));
+      }
+      memory = *allocated;
+    }
+    return std::make_unique<PinnedBlock>(context,
+                                         std::span(static_cast<std::byte*>(memory), bytes));
+  }
+  PinnedBlock(Context context, std::span<std::byte> bytes)
+      : context_(std::move(context)), bytes_(bytes) {}
+  ~PinnedBlock() override {
+    if (bytes_.empty()) return;
+    const CudaContext::Scope current(*context_);
+    if (current.status().ok()) context_->driver()->FreePinned(bytes_.data());
+  }
+  std::span<std::byte> bytes() override { return bytes_; }
+
+ private:
+  const Context context_;
+  const std::span<std::byte> bytes_;
+};
+
+enum class Direction { kToHost, kToDevice };
+
+// Runs the copies of one direction, in order, on a stream of its own. Thread-safe.
+class CopyLane final {
+ public:
+  static absl::StatusOr<std::unique_ptr<CopyLane>> Create(const Context& context,
+                                                          Direction direction) {
+    const CudaContext::Scope current(*context);
+    SLIMPS_RETURN_IF_ERROR(current.status());
+    SLIMPS_ASSIGN_OR_RETURN(void* const stream, context->driver()->CreateStream());
+    return std::unique_ptr<CopyLane>(new CopyLane(context, direction, stream));
+  }
+
+  // Completes the copies that were started, then joins the thread.
+  ~CopyLane() {
+    {
+      MutexLock lock(&mutex_);
+      stopping_ = true;
+      changed_.NotifyAll();
+    }
+    completion_thread_.Join();
+    const CudaContext::Scope current(*context_);
+    if (!current.status().ok()) return;
+    driver_->DestroyStream(stream_);
+    MutexLock lock(&mutex_);
+    spare_events_.clear();
+  }
+
+  // Copies `host.size()` floats between `host` and `device`. `theirs` is the stream that `device`
+  // belongs to.
+  void Copy(KeyId key, std::span<float> host, float* device, StreamHandle theirs, CopyDone done) {
+    if (host.empty()) return done(key, absl::OkStatus());
+    const absl::Status started = Start(key, host, device, theirs, done);
+    if (!started.ok()) done(key, Prefixed(started, KeyName(key)));
+  }
+
+ private:
+  struct Pending {
+    KeyId key = 0;
+    Event arrived;
+    CopyDone done;
+  };
+
+  CopyLane(Context context, Direction direction, void* stream)
+      : context_(std::move(context)),
+        driver_(context_->driver()),
+        direction_(direction),
+        stream_(stream),
+        completion_thread_("cuda-copies", [this] { Run(); }) {}
+
+  // Starts a copy. After an error nothing is under way, and the caller still has to call `done`.
+  absl::Status Start(KeyId key, std::span<float> host, float* device, StreamHandle theirs,
+                     CopyDone& done) {
+    const CudaContext::Scope current(*context_);
+    SLIMPS_RETURN_IF_ERROR(current.status());
+    SLIMPS_RETURN_IF_ERROR(CheckStream(*context_, theirs));
+    // The lock makes the order of the queue that of the stream.
+    MutexLock lock(&mutex_);
+    SLIMPS_ASSIGN_OR_RETURN(Event ready, TakeEvent());
+    SLIMPS_ASSIGN_OR_RETURN(Event arrived, TakeEvent());
+    SLIMPS_RETURN_IF_ERROR(OfStream(*context_, driver_->RecordEvent(ready.get(), theirs)));
+    SLIMPS_RETURN_IF_ERROR(driver_->WaitForEvent(stream_, ready.get()));
+    spare_events_.push_back(std::move(ready));  // the stream has noted what it waits for
+    SLIMPS_RETURN_IF_ERROR(
+        direction_ == Direction::kToHost
+            ? driver_->CopyToHost(host.data(), device, host.size_bytes(), stream_)
+            : driver_->CopyToDevice(device, host.data(), host.size_bytes(), stream_));
+    absl::Status ordered = driver_->RecordEvent(arrived.get(), stream_);
+    if (ordered.ok() && direction_ == Direction::kToDevice) {
+      ordered = driver_->WaitForEvent(theirs, arrived.get());
+    }
+    if (!ordered.ok()) {
+      // The copy may be running: it must end before the caller may give its memory back.
+      (void)driver_->SynchronizeStream(stream_);
+      return ordered;
+    }
+    pending_.push_back({key, std::move(arrived), std::move(done)});
+    changed_.NotifyAll();
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<Event> TakeEvent() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (spare_events_.empty()) return Event::Create(driver_);
+    Event event = std::move(spare_events_.back());
+    spare_events_.pop_back();
+    return event;
+  }
+
+  // Runs on the completion thread. Its waits end when the lane stops, or when the GPU has finished
+  // or failed.
+  void Run() {
+    const CudaContext::Scope current(*context_);
+    while (true) {
+      Pending next;
+      {
+        MutexLock lock(&mutex_);
+        while (pending_.empty() && !stopping_) changed_.Wait(&mutex_);
+        if (pending_.empty()) return;
+        next = std::move(pending_.front());
+        pending_.pop_front();
+      }
+      absl::Status status = current.status();
+      if (status.ok()) status = driver_->SynchronizeEvent(next.arrived.get());
+      {
+        MutexLock lock(&mutex_);
+        spare_events_.push_back(std::move(next.arrived));
+      }
+      next.done(next.key, Prefixed(status, KeyName(next.key)));
+    }
+  }
+
+  const Context context_;
+  CudaDriver* const driver_;
+  const Direction direction_;
+  void* const stream_;
+
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<Pending> pending_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Event> spare_events_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+
+  Thread completion_thread_;  // the last member, since it uses all others
+};
+
+// Thread-safe.
+class CudaDevice final : public Device {
+ public:
+  CudaDevice(const Context& context, std::unique_ptr<CopyLane> to_host,
+             std::unique_ptr<CopyLane> to_device)
+      : context_(context),
+        pool_(HostPool::Create(
+            [context](size_t bytes) { return PinnedBlock::Make(context, bytes); })),
+        to_host_(std::move(to_host)),
+        to_device_(std::move(to_device)) {}
+
+  absl::StatusOr<std::unique_ptr<HostBuffer>> AllocateHost(size_t elements) override {
+    return pool_->Acquire(elements);
+  }
+  void LimitHost(size_t bytes) override { pool_->Limit(bytes); }
+
+  absl::Status CheckReachable(std::span<const float> values, StreamHandle stream) override {
+    SLIMPS_ASSIGN_OR_RETURN(const std::optional<int> gpu, context_->driver()->GpuOf(values.data()));
+    if (gpu != context_->ordinal()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("memory of ", gpu.has_value() ? absl::StrCat("GPU ", *gpu) : "the host",
+                       ", expected memory of GPU ", context_->ordinal()));
+    }
+    const CudaContext::Scope current(*context_);
+    SLIMPS_RETURN_IF_ERROR(current.status());
+    return CheckStream(*context_, stream);
+  }
+
+  void CopyToHost(KeyId key, std::span<const float> source, StreamHandle producer,
+                  std::span<float> destination, CopyDone done) override {
+    absl::Status status = CheckCopy(key, source, destination);
+    if (!status.ok()) return done(key, std::move(status));
+    // The lane only reads what is on the device.
+    to_host_->Copy(key, destination, const_cast<float*>(source.data()), producer, std::move(done));
+  }
+
+  void CopyToDevice(KeyId key, std::span<const float> source, std::span<float> destination,
+                    StreamHandle consumer, CopyDone done) override {
+    absl::Status status = CheckCopy(key, source, destination);
+    if (!status.ok()) return done(key, std::move(status));
+    // The lane only reads what is on the host.
+    to_device_->Copy(key, {const_cast<float*>(source.data()), source.size()}, destination.data(),
+                     consumer, std::move(done));
+  }
+
+ private:
+  const Context context_;
+  const std::shared_ptr<HostPool> pool_;
+  const std::unique_ptr<CopyLane> to_host_;
+  const std::unique_ptr<CopyLane> to_device_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(CudaDriver* driver, int ordinal) {
+  SLIMPS_ASSIGN_OR_RETURN(const Context context, CudaContext::Retain(driver, ordinal));
+  SLIMPS_ASSIGN_OR_RETURN(auto to_host, CopyLane::Create(context, Direction::kToHost));
+  SLIMPS_ASSIGN_OR_RETURN(auto to_device, CopyLane::Create(context, Direction::kToDevice));
+  return std::make_unique<CudaDevice>(context, std::move(to_host), std::move(to_device));
+}
+
+Devices::MakeGpu GpusOf(CudaDriver* driver) {
+  return [given = driver](int ordinal) -> absl::StatusOr<std::unique_ptr<Device>> {
+    if (given != nullptr) return MakeCudaDevice(given, ordinal);
+    SLIMPS_ASSIGN_OR_RETURN(CudaDriver* const machines, LoadCudaDriver());
+    return MakeCudaDevice(machines, ordinal);
+  };
+}
+
+}  // namespace slimps

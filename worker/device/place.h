@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where memory of a tensor lies, as its owner says it.
+//
+//   const Place of_gpu = {.gpu = 0, .stream = stream};   // made by, or for, work on this stream
+#ifndef SLIMPS_WORKER_DEVICE_PLACE_H_
+#define SLIMPS_WORKER_DEVICE_PLACE_H_
+
+#include <functional>
+#include <span>
+
+#include "absl/status/status.h"
+
+namespace slimps {
+
+// The stream that device memory belongs to: whose kernels write a source and read a destination. A
+// CUDA stream of the memory's GPU, as torch's `cuda_stream`; null: the legacy default stream. The
+// host has none.
+using StreamHandle = void*;
+
+struct Place {
+  static constexpr int kHost = -1;
+  int gpu = kHost;  // the GPU's number, as CUDA counts them in this process
+  StreamHandle stream = nullptr;
+
+  bool on_host() const { return gpu == kHost; }
+};
+
+// A gradient that its owner lends to a push.
+struct LentGradient {
+  std::span<const float> values;
+  Place place;
+  // Called once, on any thread, when the memory is no longer read, with the push's error if it has
+  // failed by then. Must not wait for the store.
+  std::function<void(absl::Status)> returned;
+};
+
+// Memory that its owner lends to a pull.
+struct LentTarget {
+  std::span<float> values;
+  Place place;
+  // Called once, on any thread, when `values` holds the weights. On a GPU, work that its stream is
+  // given from then on sees them. Must not wait for the store.
+  std::function<void(absl::Status)> done;
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_WORKER_DEVICE_PLACE_H_

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/store/arriving_gradients.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "compress/kernels/kernels.h"
+#include "proto/base/status_macros.h"
+#include "worker/tensor/value_check.h"
+
+namespace slimps {
+
+// The copies of one gradient, from one device or several. Ends when the last reference to it is
+// dropped, so that it ends even if a copy could not be started. Thread-safe.
+class ArrivingGradients::Copies final {
+ public:
+  Copies(GradientBuffers grad_bufs, std::vector<GradientBuffers> more, Arrived arrived,
+         std::function<void()> ended)
+      : grad_bufs_(std::move(grad_bufs)),
+        more_(std::move(more)),
+        arrived_(std::move(arrived)),
+        ended_(std::move(ended)) {}
+  ~Copies() {
+    if (status_.ok() && !more_.empty()) Sum();
+    if (!status_.ok()) {
+      arrived_(status_);
+    } else {
+      arrived_(largest_);
+    }
+    ended_();
+  }
+  Copies(const Copies&) = delete;
+  Copies& operator=(const Copies&) = delete;
+
+  void Add(const absl::StatusOr<float>& largest) {
+    MutexLock lock(&mutex_);
+    status_.Update(largest.status());
+    if (largest.ok()) largest_ = std::max(largest_, *largest);
+  }
+
+ private:
+  // Adds the other devices' gradients to the first one's, and finds the largest magnitude anew.
+  void Sum() {
+    largest_ = 0;
+    for (size_t i = 0; i < grad_bufs_.size(); ++i) {
+      const std::span<float> sum = grad_bufs_[i]->floats();
+      std::vector<std::span<const float>> gradients = {sum};
+      for (const GradientBuffers& one : more_) gradients.push_back(one[i]->floats());
+      SumDevices(gradients, sum);
+      largest_ =
+          std::max(largest_, BestKernels().raw.copy_bounded(sum.data(), sum.data(), sum.size()));
+    }
+  }
+
+  const GradientBuffers grad_bufs_;
+  const std::vector<GradientBuffers> more_;  // of the devices after the first
+  const Arrived arrived_;
+  const std::function<void()> ended_;
+  Mutex mutex_;
+  absl::Status status_;
+  float largest_ = 0;
+};
+
+ArrivingGradients::~ArrivingGradients() { (void)AwaitAll(absl::InfiniteDuration()); }
+
+absl::Status ArrivingGradients::Start(const TensorPlan& tensor, std::span<const Source> sources,
+                                      const GradientBuffers& grad_bufs, Arrived arrived) {
+  std::vector<GradientBuffers> more;
+  for (const Source& source : sources.subspan(1)) {
+    GradientBuffers& buffers = more.emplace_back();
+    for (const PartitionPlan& partition : tensor.partitions) {
+      SLIMPS_ASSIGN_OR_RETURN(std::unique_ptr<HostBuffer> buffer,
+                              source.device->AllocateHost(partition.elements));
+      buffers.push_back(std::move(buffer));
+    }
+  }
+  const KeyId key = tensor.key.id();
+  uint64_t turn = 0;
+  {
+    MutexLock lock(&mutex_);
+    turn = on_their_way_.Add(key, 1);
+  }
+  const auto copies = std::make_shared<Copies>(grad_bufs, more, std::move(arrived),
+                                               [this, key, turn] { End(key, turn); });
+  for (size_t s = 0; s < sources.size(); ++s) {
+    const Source& source = sources[s];
+    const GradientBuffers& to = s == 0 ? grad_bufs : more[s - 1];
+    for (size_t i = 0; i < to.size(); ++i) {
+      const PartitionPlan& partition = tensor.partitions[i];
+      source.device->CopyGradient(
+          key, source.gradient.subspan(partition.offset, partition.elements), source.producer,
+          to[i]->floats(),
+          [copies](KeyId, const absl::StatusOr<float>& largest) { copies->Add(largest); });
+    }
+  }
+  return absl::OkStatus();
+}
+
+void ArrivingGradients::End(KeyId key, uint64_t turn) {
+  UnacknowledgedPushes::Waiters waiters;
+  {
+    MutexLock lock(&mutex_);
+    waiters = on_their_way_.Take(key, turn, 1);
+  }
+  UnacknowledgedPushes::Tell(waiters, absl::OkStatus());
+  MutexLock lock(&mutex_);
+  changed_.NotifyAll();  // under the lock, since the destructor may wait for it
+}
+
+absl::Status ArrivingGradients::AwaitAll(absl::Duration timeout) {
+  MutexLock lock(&mutex_);
+  const auto none = [this]()
+                        ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return on_their_way_.size() == 0; };
+  if (changed_.Await(&mutex_, timeout, none)) return absl::OkStatus();
+  return absl::DeadlineExceededError(absl::StrCat(on_their_way_.size(),
+                                                  " gradients still on their way from a GPU after ",
+                                                  absl::FormatDuration(timeout)));
+}
+
+absl::Status ArrivingGradients::Await(const TensorPlan& tensor, absl::Duration timeout) {
+  MutexLock lock(&mutex_);
+  if (on_their_way_.size() == 0) return absl::OkStatus();
+  const auto waits = std::make_shared<bool>(true);
+  const auto over = [this, waits](const absl::Status&) {
+    MutexLock told(&mutex_);
+    *waits = false;
+    changed_.NotifyAll();
+  };
+  if (!on_their_way_.Await(tensor.key.id(), over)) return absl::OkStatus();
+  if (changed_.Await(&mutex_, timeout, [&] { return !*waits; })) return absl::OkStatus();
+  return absl::DeadlineExceededError(absl::StrCat(
+      "key ", tensor.key.typed_name(), ": its last gradient is still on its way from a GPU after ",
+      absl::FormatDuration(timeout)));
+}
+
+void ArrivingGradients::When(const TensorPlan& tensor, std::function<void()> then) {
+  {
+    MutexLock lock(&mutex_);
+    if (on_their_way_.Await(tensor.key.id(), [then](const absl::Status&) { then(); })) return;
+  }
+  then();
+}
+
+}  // namespace slimps
