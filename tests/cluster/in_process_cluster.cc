@@ -95,6 +95,7 @@ InProcessCluster::~InProcessCluster() {
 absl::StatusOr<std::unique_ptr<KVStore>> InProcessCluster::JoinWorker(uint32_t index) {
   KVStoreOptions store = options_.store;
   store.wanted_rank = static_cast<int32_t>(index);
+  if (options_.edit_store) options_.edit_store(index, &store);
   FaultPlan plan = options_.worker_faults;
   plan.seed += index;
   std::unique_ptr<Transport> transport = std::make_unique<OwnedFaultyTransport>(

@@ -42,6 +42,8 @@ struct ClusterOptions {
   SchedulerOptions scheduler;  // the cluster fills in the counts
   wire::StoreMode mode = wire::DIST_SYNC;
   KVStoreOptions store;  // the cluster fills in the address and the counts
+  // Changes the options of one worker's store. Null: all have the same.
+  std::function<void(uint32_t worker, KVStoreOptions*)> edit_store;
   // Faults in what arrives at workers. The seed is offset by the worker's rank.
   FaultPlan worker_faults;
   TransportOptions worker_transport;  // for example an emulated link
