@@ -136,7 +136,8 @@ class Resnet20 final : public Network {
     }
   }
   torch::Tensor forward(torch::Tensor x) override {
-    x = torch::relu(norm_(conv_(x)));
+    // With channels last, convolutions of few channels take up to a third less time.
+    x = torch::relu(norm_(conv_(x.contiguous(torch::MemoryFormat::ChannelsLast))));
     for (auto& block : blocks_) x = block->forward(x);
     return output_(x.mean({2, 3}));
   }
