@@ -195,6 +195,14 @@ class ConvergenceTest(TrainingCase):
         self.assertRegex(text, r"gravac +not +not .*1.5 x MISSED; 0.2 points met")
         self.assertIn("| gravac", report_tables.markdown(report))
 
+    def test_a_run_too_short_to_be_evaluated_does_not_get_there(self):
+        def run(programs, training, **_):
+            return dict(pretended(training), evaluations=[])
+
+        with mock.patch.object(training_job, "run", run):
+            report = self.report(convergence_bench, "--mnist=m", "--seeds=1", "--every=500")
+        self.assertEqual([[None]] * 3, [row["seconds"] for row in report["results"]])
+
     def test_pulls_carry_what_pushes_do(self):
         self.report(convergence_bench, "--mnist=m", "--seeds=1", "--ways=gravac:window=20,topk")
         flags = {training.name.split(", ")[1]: " ".join(training.flags) for training in self.made}

@@ -31,6 +31,10 @@ SUMMARY = {
 }
 
 
+def decided(**fields):
+    return dict(SUMMARY, policy_decisions=[dict(DECISIONS[0], **fields)])
+
+
 class DecisionsTest(folder_case.FolderCase):
     def run_on(self, content, *arguments):
         text = content if isinstance(content, str) else json.dumps(content)
@@ -99,6 +103,10 @@ class DecisionsTest(folder_case.FolderCase):
             ({"steps": 3}, "policy: expected text, got nothing"),
             (dict(SUMMARY, tensors=[{"key": "w"}]), "tensors[0].elements: expected a whole number"),
             (dict(SUMMARY, policy="threshold", policy_decisions=[]), "got --policy=threshold"),
+            (dict(SUMMARY, tensors=[]), "tensors: expected at least one"),
+            (decided(codecs={"w": []}), "codecs: expected an object of codecs"),
+            (decided(codecs={"w": [5]}), "codecs: expected an object of codecs"),
+            (decided(reasons={"w": 1}), "reasons: expected an object of texts"),
         ):
             status, _, complained = self.run_on(content)
             self.assertEqual(1, status)

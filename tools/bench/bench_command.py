@@ -206,7 +206,12 @@ KINDS = [
         sensitivity_bench.main,
     ),
     Kind("soak", "[OPTION ...]", "what memory does over very many rounds", soak_bench.main),
-    Kind("render", "FILE [--into PAGE]", "what any of them wrote by --json, as markdown", render),
+    Kind(
+        "render",
+        "FILE [--into PAGE]",
+        "what one (not low_rank, soak) wrote by --json, as markdown",
+        render,
+    ),
 ]
 
 

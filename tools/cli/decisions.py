@@ -10,13 +10,29 @@ from slimps_launch import out_files
 from slimps_launch import schema
 
 MAX_TENSORS = 60  # of a picture
-OBJECT = schema.Kind("an object", lambda value: isinstance(value, dict))
+
+
+def is_codecs(value):
+    """True for a codec, or for the codecs among which workers choose."""
+    several = value if isinstance(value, list) else [value]
+    return bool(several) and all(isinstance(codec, str) for codec in several)
+
+
+def object_of(words, holds):
+    return schema.Kind(
+        "an object of " + words,
+        lambda value: isinstance(value, dict) and all(map(holds, value.values())),
+    )
+
+
+CODECS = object_of("codecs or of lists of them", is_codecs)
+REASONS = object_of("texts", lambda value: isinstance(value, str))
 SHAPE = {
     "policy": schema.TEXT,
     "steps": schema.COUNT,
     "tensors": [{"key": schema.TEXT, "elements": schema.COUNT}],
     "policy_decisions": [
-        {"from_round": schema.COUNT, "reason": schema.TEXT, "codecs": OBJECT, "reasons": OBJECT}
+        {"from_round": schema.COUNT, "reason": schema.TEXT, "codecs": CODECS, "reasons": REASONS}
     ],
 }
 
@@ -30,6 +46,8 @@ def read(path):
     try:
         summary = out_files.load_json(path)
         schema.check(summary, SHAPE)
+        if not summary["tensors"]:
+            raise ValueError("tensors: expected at least one, got []")
     except ValueError as error:
         raise Unreadable(
             "%s: expected what slimps_worker --summary_json writes: %s" % (path, error)

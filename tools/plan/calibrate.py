@@ -58,10 +58,14 @@ def run(command: Sequence[str], workers: int) -> list[Mapping[str, Any]]:
         command, stdout=subprocess.PIPE, text=True, preexec_fn=job_node.die_with_parent()
     ) as job:
         assert job.stdout is not None
-        for line in job.stdout:
-            lines.append(line)
-            if MARK not in line:
-                print(line, end="", file=sys.stderr, flush=True)
+        try:
+            for line in job.stdout:
+                lines.append(line)
+                if MARK not in line:
+                    print(line, end="", file=sys.stderr, flush=True)
+        except BaseException:
+            job.terminate()  # Popen waits for the job in any case
+            raise
     try:
         reports = reports_of(lines)
     except (ValueError, KeyError) as error:

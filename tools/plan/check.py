@@ -71,17 +71,22 @@ def bench_options(nodes: int, placement: str, rate: Optional[str]) -> argparse.N
 Measure = Callable[[str, str, float, Optional[str]], float]
 
 
+def refuse(nodes: int, placement: str) -> None:
+    """SetupError: this machine cannot make the bench's network."""
+    reason = net.why_not(bench_options(nodes, placement, None).congestion)
+    if reason:
+        raise setup.SetupError(reason)
+
+
 @contextlib.contextmanager
 def bench(nodes: int, placement: str, programs: Any, specs: Specs) -> Iterator[Measure]:
     """Yields a function that measures one system in one network, which all calls share.
 
     SetupError: this machine cannot make the network, or a job fails.
     """
+    refuse(nodes, placement)
     options = functools.partial(bench_options, nodes, placement)
     congestion = options(None).congestion
-    reason = net.why_not(congestion)
-    if reason:
-        raise setup.SetupError(reason)
     benches: dict[Optional[str], cluster_bench.Bench] = {}
     with net.Network(nodes * (2 if placement == "apart" else 1), congestion) as network:
 

@@ -86,10 +86,12 @@ def about(
 
 def remarks(said: Mapping[str, Any]) -> list[str]:
     """Returns lines of what holds for all predictions; `said` is what about() returns."""
-    lines = [
-        "expected error: %(median_percent).1f %% in the median, %(worst_percent).1f %% at worst, "
-        "in %(set_ups)d measured set-ups" % said["expected_error"]
-    ]
+    lines = []
+    if said["expected_error"] is not None:
+        lines.append(
+            "expected error: %(median_percent).1f %% in the median, %(worst_percent).1f %% at "
+            "worst, in %(set_ups)d measured set-ups" % said["expected_error"]
+        )
     if said["left_out"]:
         lines.append(
             "left out: %s, which see matrices: a trace has no shapes" % ", ".join(said["left_out"])
@@ -123,21 +125,23 @@ def calibrate_now(options: argparse.Namespace) -> int:
     return 0
 
 
-def measured_of(
-    options: argparse.Namespace, content: calibration.Content, model: Model, plan: systems.Plan
-) -> Mapping[str, float]:
-    """Runs the plan's own systems in the bench."""
+def measure(
+    options: argparse.Namespace,
+    content: calibration.Content,
+    model: Model,
+    plan: systems.Plan,
+    measured: dict[str, float],
+) -> None:
+    """Runs the plan's own systems in the bench; `measured` gets each as it ends."""
     programs = common.find_programs(cluster_bench.PROGRAMS, options.programs)
     specs = check.specs_of(content)
-    measured = {}
-    with check.bench(options.workers, options.placement, programs, specs) as measure:
+    with check.bench(options.workers, options.placement, programs, specs) as run:
         for each in plan.systems:
             if not each.ours:
                 continue
-            took = measure(each.system, model.name, model.compute_ms(), options.rate)
+            took = run(each.system, model.name, model.compute_ms(), options.rate)
             progress("%s: %.1f ms, predicted %.1f" % (each.system, took, each.predicted_ms))
             measured[each.system] = took
-    return measured
 
 
 def plan_now(options: argparse.Namespace) -> int:
@@ -147,6 +151,7 @@ def plan_now(options: argparse.Namespace) -> int:
     if options.check:
         if model.ratio is None:
             raise setup.SetupError("--check: bench cluster has no model of a trace")
+        check.refuse(options.workers, options.placement)
         cluster = check.bench_cluster_of(cluster, len(os.sched_getaffinity(0)))
     case = answer.Case(model, cluster, calibration.costs_of(content))
     try:
@@ -159,16 +164,17 @@ def plan_now(options: argparse.Namespace) -> int:
     found = about(options, content, systems.left_out(model, case.costs))
     lines = answer.changes(case, plan, options.batch, gbit, compute) + answer.beside(plan)
     print("\n".join("  " + line for line in lines + remarks(found)), flush=True)
-    measured: Mapping[str, float] = {}
-    if options.check:
-        measured = measured_of(options, content, model, plan)
-    print("\n".join(answer.table(plan, measured)), flush=True)
+    measured: dict[str, float] = {}
+    try:
+        if options.check:
+            measure(options, content, model, plan, measured)
+    finally:  # a job that fails takes nothing from the others
+        print("\n".join(answer.table(plan, measured)), flush=True)
+        if options.json:
+            bandwidth = answer.bandwidth_for(case, plan.baseline)
+            out_files.save_json(options.json, answer.report(plan, measured, bandwidth, found))
     if options.what_if:
         show_sweep(options, case, plan)
-    if options.json:
-        bandwidth = answer.bandwidth_for(case, plan.baseline)
-        said = answer.report(plan, measured, bandwidth, found)
-        out_files.save_json(options.json, said)
     return 0
 
 

@@ -15,6 +15,7 @@ MOST_NODES = 64
 UNSHAPED = "unshaped"
 MEASURED = "measured"
 ROUND_TRIP = "RATE[:RTT_MS]"
+LOCAL = "local"
 
 
 def make_parser() -> Parser:
@@ -77,10 +78,7 @@ def make_parser() -> Parser:
         help="measure the machines and write --calibration FILE: minutes, best on idle machines",
     )
     parser.add_argument(
-        "--on",
-        default="local",
-        metavar="WHERE",
-        help="where --calibrate runs, as slimps launch --on",
+        "--on", default=LOCAL, metavar="WHERE", help="where --calibrate runs, as slimps launch --on"
     )
     parser.add_argument(
         "--quick", action="store_true", help="--calibrate only none, bf16, 1bit and thc"
@@ -113,7 +111,7 @@ def make_parser() -> Parser:
         "--most",
         type=number(0, 100000, int),
         metavar="N",
-        help="run at most so many more set-ups of --validate; 0: only show the table",
+        help="run at most so many more jobs of --validate; 0: only predict anew what was measured",
     )
     parser.add_files(json="write the plan here")
     return parser
@@ -156,6 +154,14 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         parser.error("--svg goes with --what_if")
     if options.most is not None and options.validate is None:
         parser.error("--most goes with --validate")
+    if options.calibrate and options.validate:
+        parser.error("--calibrate and --validate are two runs: give one of them")
+    if options.calibrate or options.validate:
+        for flag in ("json", "what_if", "check"):
+            if getattr(options, flag):
+                parser.error("--%s goes with a plan, not with --calibrate or --validate" % flag)
+    if not options.calibrate and (options.quick or options.on != LOCAL):
+        parser.error("--on and --quick go with --calibrate")
     if options.check:
         refuse_unlike_bench(parser, options)
     if options.calibrate:
@@ -172,3 +178,5 @@ def refuse_unlike_bench(parser: Parser, options: argparse.Namespace) -> None:
         parser.error("--check: bench cluster has as many servers as workers")
     if options.link == MEASURED or options.round_trip_ms > 0:
         parser.error("--check: bench cluster's links have a rate and no round trip of their own")
+    if options.cores is not None:
+        parser.error("--check: bench cluster's nodes share this machine's cores; leave out --cores")

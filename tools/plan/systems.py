@@ -13,8 +13,9 @@ from plan.terms import RAW, Cluster, Costs, Model, System
 
 BASELINE = "bf16"
 BACKUP = "+backup"
-# worker/combination.cc refuses the first two for pulls. The others are random and may be further
-# from a change than zero is; the servers then send whole weights (server/round/change_encoder.h).
+# worker/combination.cc refuses signsgd, dgc and powersgd for pulls. The others are random and may
+# be further from a change than zero is; the servers then send whole weights
+# (server/round/change_encoder.h).
 PUSHES_ONLY = ("signsgd", "dgc", "qsgd", "terngrad", "dithering", "atomo", "powersgd4")
 EVEN = 1.02  # a smaller difference than this factor is none
 DDP_BF16 = "ddp_bf16"

@@ -135,7 +135,7 @@ def load(path: str) -> list[Job]:
         jobs = out_files.load_json(path)
         schema.check(jobs, [JOB])
     except ValueError as error:
-        raise setup.SetupError("--validate: %s holds no set-ups: %s" % (path, error)) from error
+        raise setup.SetupError("%s holds no set-ups: %s" % (path, error)) from error
     return list(jobs)
 
 
@@ -247,9 +247,11 @@ class Run:
         save(self.path, self.jobs)
 
 
-def expected_error(jobs: Sequence[Job]) -> dict[str, Any]:
-    """Returns what the jobs say of other predictions. REQUIRES: a set-up is predicted."""
+def expected_error(jobs: Sequence[Job]) -> Optional[dict[str, Any]]:
+    """Returns what the jobs say of other predictions. None: no set-up is predicted."""
     errors = [100 * abs(each.error()) for each in set_ups_of(jobs)]
+    if not errors:
+        return None
     return {
         "set_ups": len(errors),
         "median_percent": statistics.median(errors),
@@ -260,6 +262,7 @@ def expected_error(jobs: Sequence[Job]) -> dict[str, Any]:
 def summary(jobs: Sequence[Job]) -> str:
     """Returns one line of what the set-ups come to. REQUIRES: a set-up is predicted."""
     expected = expected_error(jobs)
+    assert expected is not None
     found = set_ups_of(jobs)
     right = sum(each.sign_is_right() for each in found)
     near = sum(each.is_near() for each in found)

@@ -7,6 +7,7 @@ import json
 import os
 import tempfile
 import unittest
+from unittest import mock
 
 import small_jobs
 import small_reports
@@ -202,6 +203,17 @@ class LinkTest(unittest.TestCase):
         costs = dataclasses.replace(small_jobs.FREE, wire_ns=10.0)
         found = self.link(0.1, 100.0, self.cluster([2, 2], 2, 2), costs)
         self.assertEqual(answer.HIGH_GBIT, found["bits_per_second"] / 1e9)
+
+
+class RunTest(unittest.TestCase):
+    def test_a_calibration_that_is_ended_ends_its_job(self):
+        with tempfile.TemporaryDirectory() as folder:
+            ended = os.path.join(folder, "ended")
+            job = "trap 'touch %s; exit 0' TERM; echo begun; sleep 60 & wait" % ended
+            with mock.patch("builtins.print", side_effect=SystemExit(143)):
+                with self.assertRaises(SystemExit):
+                    calibrate.run(["sh", "-c", job], 1)
+            self.assertTrue(os.path.exists(ended))
 
 
 if __name__ == "__main__":

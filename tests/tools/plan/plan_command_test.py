@@ -99,6 +99,13 @@ class PlanTest(CommandCase):
         self.assertAlmostEqual(10, expected["median_percent"])
         self.assertAlmostEqual(21, expected["worst_percent"])
 
+    def test_without_measured_set_ups_no_error_is_expected(self):
+        path, rows = self.path("plan.json"), self.path("rows.json")
+        out_files.save_json(rows, [dict(job("1bit", 1, 1), predicted_ms=None)])
+        with mock.patch("plan.validation.MEASURED", rows):
+            self.assertNotIn("expected error", self.plan("--json", path))
+        self.assertIsNone(out_files.load_json(path)["calibration"]["expected_error"])
+
     def test_codecs_that_are_not_planned_are_named(self):
         self.assertNotIn("left out", self.plan())
         model = Model("t", (Tensor("a", 1 << 18),), (Layer(0, 1, 1.0, 2.0),))
@@ -145,20 +152,28 @@ class PlanTest(CommandCase):
             self.assertIn("x bf16", said.splitlines()[-9 if what == "bandwidth" else -8])
             self.assertTrue(self.get(what + ".svg").startswith("<svg"))
 
-    def test_check_puts_measured_times_beside_predicted_ones(self):
+    @contextlib.contextmanager
+    def bench_that(self, measure):
+        """What --check runs is `measure`. Yields what it was asked for."""
         asked = []
 
         @contextlib.contextmanager
         def bench(nodes, placement, programs, specs):
             asked.append((nodes, placement, specs["1bit"], specs["powersgd4"]))
-            yield lambda name, model, compute_ms, rate: {"100mbit": 50.0}[rate]
+            yield measure
 
-        with mock.patch.object(check, "bench", bench), mock.patch(
-            "bench.common.find_programs",
-            lambda programs, folder: {
-                name: os.path.join(self.folder, path) for name, (_, path) in programs.items()
-            },
-        ):
+        def find(programs, folder):
+            return {name: os.path.join(folder, path) for name, (_, path) in programs.items()}
+
+        with mock.patch.object(check, "bench", bench), mock.patch.object(
+            check, "refuse", lambda nodes, placement: None
+        ), mock.patch("bench.common.find_programs", find):
+            yield asked
+
+    def test_check_puts_measured_times_beside_predicted_ones(self):
+        with self.bench_that(
+            lambda name, model, compute_ms, rate: {"100mbit": 50.0}[rate]
+        ) as asked:
             said = self.plan("--link", "100mbit", "--check", "--json", self.path("plan.json"))
         self.assertEqual([(2, "together", "1bit", "powersgd:rank=4")], asked)
         self.assertIn("measured ms", said)
@@ -166,6 +181,20 @@ class PlanTest(CommandCase):
         for row in rows:
             expected = None if row["system"].startswith("ddp_") else 50.0
             self.assertEqual(expected, row["measured_ms"], row)
+
+    def test_what_was_measured_before_a_job_failed_is_kept(self):
+        left = [50.0, 60.0]
+
+        def measure(name, model, compute_ms, rate):
+            if not left:
+                raise setup.SetupError("a job failed")
+            return left.pop()
+
+        path = self.path("plan.json")
+        with self.bench_that(measure), self.assertRaisesRegex(setup.SetupError, "a job failed"):
+            self.plan("--link", "100mbit", "--check", "--json", path)
+        found = [row["measured_ms"] for row in out_files.load_json(path)["systems"]]
+        self.assertEqual([50.0, 60.0], sorted(filter(None, found)))
 
 
 class RefusedTest(CommandCase):
@@ -192,6 +221,13 @@ class RefusedTest(CommandCase):
             (["--most", "3"], "--most goes with --validate"),
             (["--calibrate"], "expected --calibration FILE to write"),
             (["--check", "--servers", "3"], "as many servers as workers"),
+            (["--check", "--cores", "3"], "leave out --cores"),
+            (["--calibrate", "--calibration=c", "--json", self.path("a")], "--json goes with a"),
+            (["--calibrate", "--calibration=c", "--check"], "--check goes with a plan"),
+            (["--validate", self.path("v"), "--what_if=ratio"], "--what_if goes with a plan"),
+            (["--calibrate", "--calibration=c", "--validate", self.path("v")], "two runs"),
+            (["--quick"], "--on and --quick go with --calibrate"),
+            (["--on", "ssh:hosts"], "--on and --quick go with --calibrate"),
             (["--check", "--link", "1gbit:2"], "no round trip"),
             (["--what_if", "weather"], "invalid choice: 'weather'"),
             (["--worker", "3"], "did you mean --workers?"),
@@ -229,6 +265,13 @@ class RefusedTest(CommandCase):
             self.failed("--systems", "1bit+backpu"),
         )
         self.assertIn("none of the systems compresses: fp32", self.failed("--systems", "fp32"))
+
+    def test_a_machine_that_cannot_check_says_so_before_it_plans(self):
+        said = io.StringIO()
+        with mock.patch("bench.cluster.net.why_not", lambda congestion: "needs root"):
+            with contextlib.redirect_stdout(said):
+                self.assertEqual("needs root", self.failed("--link", "100mbit", "--check"))
+        self.assertEqual("", said.getvalue())
 
     def test_a_trace_cannot_be_checked_in_the_bench(self):
         trace = self.path("job.json")
@@ -386,7 +429,7 @@ class ValidationTest(FolderCase):
 
     def test_another_file_is_refused(self):
         with self.assertRaisesRegex(
-            setup.SetupError, r"--validate: .* holds no set-ups: \[0\].model: expected text"
+            setup.SetupError, r"rows.json holds no set-ups: \[0\].model: expected text"
         ):
             validation.load(self.put("rows.json", "[{}]"))
         self.assertEqual([], validation.load(self.path("gone.json")))

@@ -38,7 +38,7 @@ def codec_list(text):
 
 
 def has_phases(codec):
-    """True if no policy can choose the codec: its exchange takes keys of its own from the start."""
+    """True if the codec's exchange has phases: its pulls are raw, and its budget is a number."""
     return codec.partition(":")[0] in ("powersgd", "thc")
 
 

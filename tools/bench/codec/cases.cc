@@ -176,6 +176,10 @@ absl::StatusOr<std::vector<Case>> MakeCases(const CaseLists& lists) {
       }
     }
   }
+  if (cases.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--ops: expected one that a codec of --codecs has, got \"", lists.operations, "\""));
+  }
   return cases;
 }
 

@@ -352,21 +352,25 @@ def codec_markdown(report):
                     for row in sums
                 ],
             )
-        levels = [row for row in members if row["op"] == "levels"]
-        if levels:
-            lines += [""] + markdown_table(
-                ("levels", "GB/s", "anew", "times as fast", "bar"),
-                [
-                    (
-                        row["codec"],
-                        "%.2f" % row["gbps"],
-                        "%.2f" % row["reference_gbps"],
-                        "%.2f" % row["fraction_of_reference"],
-                        "; ".join(bar_remarks(rows, row)),
-                    )
-                    for row in levels
-                ],
-            )
+        for op, beside, fraction in (
+            ("levels", "anew", "times as fast"),
+            ("phases", "d += s", "of d += s"),
+        ):
+            its = [row for row in members if row["op"] == op]
+            if its:
+                lines += [""] + markdown_table(
+                    (op, "GB/s", beside, fraction, "bar"),
+                    [
+                        (
+                            row["codec"],
+                            "%.2f" % row["gbps"],
+                            "%.2f" % row["reference_gbps"],
+                            "%.2f" % row["fraction_of_reference"],
+                            "; ".join(bar_remarks(rows, row)),
+                        )
+                        for row in its
+                    ],
+                )
     return "\n".join(lines)
 
 

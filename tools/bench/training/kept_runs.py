@@ -127,7 +127,7 @@ class Trainer:
             )
             figures = {name: summary[name] for name in KEPT}
             figures["wall_seconds"] = time.monotonic() - began
-            if summary.get("evaluations"):
+            if "--evaluate_every" in training.flags:
                 figures["steps"] = summary["steps"]
                 figures["evaluations"] = [
                     {name: row[name] for name in EVALUATION} for row in summary["evaluations"]
