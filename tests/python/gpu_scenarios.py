@@ -100,6 +100,31 @@ def a_gradient_lives_until_it_was_read():
     store.close()
 
 
+def a_push_that_is_refused_frees_no_gradient():
+    store = slimps.kv.create("dist_sync")
+    store.init("w", full(0))
+    memory = full(1)
+    for round_ in range(20):
+        gradient = GpuArray(full(round_))
+        freed = gradient.freed
+        store.push("w", gradient)
+        del gradient
+        elsewhere = GpuArray(full(1))
+        elsewhere.pointer = ctypes.c_ulonglong(memory.ctypes.data)
+        try:
+            store.push("w", elsewhere)
+        except slimps.InvalidArgumentError:
+            pass
+        gc.collect()
+        assert freed.alive, "the copy may not have read it"
+        out = full(0)
+        store.pull("w", out=out)
+        gc.collect()
+        assert not freed.alive
+        np.testing.assert_array_equal(full(2 * round_), out)
+    store.close()
+
+
 def what_cannot_be_taken_is_refused():
     store = slimps.kv.create("dist_sync")
     store.init("w", full(0))

@@ -84,18 +84,18 @@ enum { SLIMPS_HOST = 0, SLIMPS_CUDA = 1 };
 typedef struct slimps_place {
   int32_t kind;   /* SLIMPS_HOST, or SLIMPS_CUDA: memory of a GPU */
   int32_t device; /* the GPU's number in this process; 0 on the host */
-  void* stream;   /* a stream of this GPU (cudaStream_t, CUstream; NULL: the legacy default stream):
-                     its work makes the values or uses them */
+  void* stream;   /* a stream of this GPU (cudaStream_t, CUstream; NULL: the legacy default stream;
+                     not CU_STREAM_PER_THREAD): its work makes the values or uses them */
 } slimps_place;
 
 /* One key of a list, with its arrays, each of `elements`.
  *
  * An array of a GPU is read after the work that its stream has been given, and the call does not
- * wait for that: the array must stay as it is until a pull of its key, or slimps_wait, has ended.
- * A value that is not finite is then found later; it fails the store. What is pulled into an array
- * of a GPU is seen by the work that its stream is given after the call. The CUDA driver
- * (libcuda.so.1) is opened by the first call that names a GPU. Stores of this process alone wait for
- * the streams.
+ * wait for that: the array must stay as it is until a pull of its key, or slimps_wait, has ended
+ * without an error. A value that is not finite is then found later; it fails the store. What is
+ * pulled into an array of a GPU is seen by the work that its stream is given after the call. The
+ * CUDA driver (libcuda.so.1) is opened by the first call that names a GPU. Stores of this process
+ * alone wait for the streams.
  * FAILED_PRECONDITION: there is no driver or no such GPU, or the stream is being captured into a
  * CUDA graph.
  * INVALID_ARGUMENT: the array is not that GPU's memory, or the stream is another GPU's. */

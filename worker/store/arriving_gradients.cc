@@ -103,16 +103,19 @@ void ArrivingGradients::End(KeyId key, uint64_t turn) {
   {
     MutexLock lock(&mutex_);
     waiters = on_their_way_.Take(key, turn, 1);
+    ++ending_;
   }
   UnacknowledgedPushes::Tell(waiters, absl::OkStatus());
   MutexLock lock(&mutex_);
+  --ending_;
   changed_.NotifyAll();  // under the lock, since the destructor may wait for it
 }
 
 absl::Status ArrivingGradients::AwaitAll(absl::Duration timeout) {
   MutexLock lock(&mutex_);
-  const auto none = [this]()
-                        ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return on_their_way_.size() == 0; };
+  const auto none = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return on_their_way_.size() == 0 && ending_ == 0;
+  };
   if (changed_.Await(&mutex_, timeout, none)) return absl::OkStatus();
   return absl::DeadlineExceededError(absl::StrCat(on_their_way_.size(),
                                                   " gradients still on their way from a GPU after ",

@@ -66,6 +66,7 @@ class ArrivingGradients final {
   Mutex mutex_;
   CondVar changed_;
   UnacknowledgedPushes on_their_way_ ABSL_GUARDED_BY(mutex_);  // one partition a gradient
+  int ending_ ABSL_GUARDED_BY(mutex_) = 0;  // threads that tell waiters of a gradient that arrived
 };
 
 }  // namespace slimps

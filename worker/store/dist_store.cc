@@ -161,6 +161,7 @@ absl::Status DistStore::Push(const Key& key, std::span<const float> gradient, in
 
 absl::Status DistStore::PushLent(const Key& key, std::vector<LentGradient> gradients,
                                  int priority) {
+  SLIMPS_RETURN_IF_ERROR(warm_up_->BeforePush(key));
   return tensors_->PushLent(key, std::move(gradients), priority);
 }
 

@@ -172,7 +172,8 @@ absl::Status TensorTraffic::PushLent(const Key& key, std::vector<LentGradient> g
 
 absl::Status TensorTraffic::TakeArrived(PushJob* job, const absl::StatusOr<float>& largest,
                                         SteadyTime start) {
-  absl::Status arrived = largest.status();
+  absl::Status arrived =
+      Prefixed(largest.status(), absl::StrCat("push of key ", job->tensor->key.typed_name()));
   if (arrived.ok()) {
     NoteCopied(*job, start);
     job->gradient_bound = *largest;
@@ -323,13 +324,16 @@ void TensorTraffic::PullTo(const Key& key, LentTarget out, int priority) {
     return SubmitPull(key, {.priority = priority, .out = out.values, .done = std::move(out.done)});
   }
   absl::StatusOr<std::unique_ptr<HostBuffer>> buffer = (*device)->AllocateHost(out.values.size());
-  if (!buffer.ok()) return out.done(buffer.status());
+  const std::string pull = absl::StrCat("pull of key ", key.typed_name());
+  if (!buffer.ok()) return out.done(Prefixed(buffer.status(), pull));
   const std::shared_ptr<HostBuffer> pulled = *std::move(buffer);
-  const auto done = [device = *device, pulled, out](const absl::Status& status) {
+  const auto done = [device = *device, id = key.id(), pull, pulled,
+                     out](const absl::Status& status) {
     if (!status.ok()) return out.done(status);
-    device->CopyToDevice(
-        /*key=*/0, pulled->floats(), out.values, out.place.stream,
-        [pulled, out](KeyId, const absl::Status& copied) { out.done(copied); });
+    device->CopyToDevice(id, pulled->floats(), out.values, out.place.stream,
+                         [pull, pulled, out](KeyId, const absl::Status& copied) {
+                           out.done(Prefixed(copied, pull));
+                         });
   };
   SubmitPull(key, {.priority = priority, .out = pulled->floats(), .done = done});
 }

@@ -9,11 +9,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import threading
 from ctypes import byref, c_void_p, sizeof
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -29,6 +30,15 @@ from slimps.native.options import Options
 # Elements: what has no more is handed over without other Python threads running meanwhile, since to
 # let them run takes longer than the call.
 _AT_ONCE = 1 << 14
+
+
+def on_gpus(names: Sequence[Name], gradients: Sequence[Sequence[Array]]) -> Dict[Name, Any]:
+    """Returns those keys' arrays of which one is on a GPU."""
+    return {
+        name: devices
+        for name, devices in zip(names, gradients)
+        if any(isinstance(one, GpuArray) for one in devices)
+    }
 
 
 class Store:
@@ -137,12 +147,9 @@ class Store:
         until the key's next push, which waits for them, or until it is pulled.
         """
         items = Items(self._keys, names, gradients)
-        try:
+        with self._keeping(names, gradients):
             self._run(lib.slimps_push_list, items.address, items.count, priority, lent=items)
-        finally:
-            for name, devices in zip(names, gradients):
-                if any(isinstance(one, GpuArray) for one in devices):
-                    self._gpu_gradients[name] = devices
+        self._gpu_gradients.update(on_gpus(names, gradients))
 
     def pull(self, names: Sequence[Name], outs: Sequence[Array], priority: int) -> None:
         """Pulls each key into an array, all at once. No two arrays may overlap."""
@@ -160,7 +167,21 @@ class Store:
     ) -> None:
         """Pushes as push() does and pulls each key as soon as it is pushed."""
         items = Items(self._keys, names, gradients, outs)
-        self._run(lib.slimps_pushpull_list, items.address, items.count, priority, lent=items)
+        with self._keeping(names, gradients):
+            self._run(lib.slimps_pushpull_list, items.address, items.count, priority, lent=items)
+
+    @contextlib.contextmanager
+    def _keeping(
+        self, names: Sequence[Name], gradients: Sequence[Sequence[Array]]
+    ) -> Iterator[None]:
+        """A call that pushes. If it fails, the library may read what it was given, and what the
+        key's push before was given."""
+        try:
+            yield
+        except BaseException:
+            for name, devices in on_gpus(names, gradients).items():
+                self._gpu_gradients[name] = (self._gpu_gradients.get(name), devices)
+            raise
 
     def pull_then(
         self,

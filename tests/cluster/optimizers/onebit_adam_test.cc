@@ -76,7 +76,8 @@ struct Training {
   int to = 12;
   const Saved* start = nullptr;
   bool workers_without_gradients = false;
-  double grows = 1;  // each round's gradients by the round's before
+  bool lends = false;  // gradients are lent instead of pushed
+  double grows = 1;    // each round's gradients by the round's before
 };
 
 Outcome Train(const Training& run) {
@@ -103,7 +104,9 @@ Outcome Train(const Training& run) {
         } else {
           std::vector<float> gradient = Random(kSizes[k], 1000 * round + 10 * k + store.rank());
           for (float& value : gradient) value *= static_cast<float>(std::pow(run.grows, round));
-          ASSERT_STATUS_OK(store.Push(tensors[k].key, gradient, 0));
+          ASSERT_STATUS_OK(
+              run.lends ? store.PushLent(tensors[k].key, {{.values = gradient, .place = {}}}, 0)
+                        : store.Push(tensors[k].key, gradient, 0));
         }
       }
       for (size_t k = 0; k < kSizes.size(); ++k) {
@@ -218,6 +221,8 @@ TEST(OnebitAdam, WithoutANumberTheWarmUpEndsWhenTheVarianceIsStable) {
   Training given = run;
   given.optimizer.set_freeze_after(11);
   EXPECT_TRUE(Train(given).seen == stable.seen);
+  run.lends = true;
+  EXPECT_TRUE(Train(run).seen == stable.seen);
   run.optimizer.mutable_schedule()->set_warmup_rounds(14);
   EXPECT_EQ(FirstCompressed(Train(run)), 17u) << "the learning rate's own warm-up";
   run.grows = 0.95;

@@ -19,6 +19,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstring>
 #include <limits>
 #include <map>
@@ -34,7 +35,7 @@
 
 namespace slimps {
 
-inline constexpr StreamHandle kDefaultStream = nullptr;
+inline constexpr std::nullptr_t kDefaultStream = nullptr;
 
 // Memory on the device's side. Thread-compatible.
 class DeviceMemory {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/device/cuda/cuda_device.h"
 
+#include <cstdint>
 #include <deque>
 #include <optional>
 #include <utility>
@@ -24,8 +25,16 @@ absl::Status OfStream(const CudaContext& context, const absl::Status& status) {
                   absl::StrCat("the given stream, expected one of GPU ", context.ordinal()));
 }
 
+// CU_STREAM_PER_THREAD: whose stream it is depends on the thread that asks.
+bool IsPerThread(StreamHandle stream) { return reinterpret_cast<uintptr_t>(stream) == 2; }
+
 // REQUIRES: the context is current.
 absl::Status CheckStream(const CudaContext& context, StreamHandle stream) {
+  if (IsPerThread(stream)) {
+    return absl::InvalidArgumentError(
+        "stream 2 is each thread's own default stream: expected one that is the same for all "
+        "threads");
+  }
   const absl::StatusOr<bool> capturing = context.driver()->IsCapturing(stream);
   SLIMPS_RETURN_IF_ERROR(OfStream(context, capturing.status()));
   if (!*capturing) return absl::OkStatus();
@@ -196,6 +205,8 @@ class CopyLane final {
       }
       absl::Status status = current.status();
       if (status.ok()) status = driver_->SynchronizeEvent(next.arrived.get());
+      // The copy may still be running: it must end before `done` gives its memory back.
+      if (!status.ok()) (void)driver_->SynchronizeStream(stream_);
       {
         MutexLock lock(&mutex_);
         spare_events_.push_back(std::move(next.arrived));

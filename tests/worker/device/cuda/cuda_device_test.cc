@@ -176,6 +176,12 @@ TEST_F(CudaDeviceErrors, AStreamOfAnotherGpuIsRefused) {
   EXPECT_EQ(driver_.TakeMisuses().size(), 1u);  // the driver saw it, too
 }
 
+TEST_F(CudaDeviceErrors, EachThreadsOwnDefaultStreamIsRefused) {
+  const absl::Status copied = CopyDown(memory_, reinterpret_cast<StreamHandle>(2));
+  EXPECT_EQ(copied.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(copied.message(), HasSubstr("stream 2 is each thread's own default stream"));
+}
+
 TEST_F(CudaDeviceErrors, AStreamUnderCaptureIsRefused) {
   void* const stream = driver_.MakeStream(0);
   driver_.SetCapturing(stream, true);
