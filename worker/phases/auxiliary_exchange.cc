@@ -9,7 +9,6 @@
 #include "proto/base/out_of_memory.h"
 #include "proto/base/status_copy.h"
 #include "proto/base/status_macros.h"
-#include "proto/net/send_priority.h"
 
 namespace slimps {
 namespace {
@@ -78,6 +77,7 @@ struct AuxiliaryExchange::Waiting {
 
   const TensorPlan* key = nullptr;
   uint64_t round = 0;
+  uint64_t job_round = 0;
   size_t elements = 0;  // of the answer
   CalledOnce<Combined> done;
   std::atomic<bool> told{false};
@@ -87,10 +87,10 @@ void AuxiliaryExchange::Combine(Contributed mine, CalledOnce<Combined> done) {
   auto waiting = std::make_shared<Waiting>();
   waiting->key = mine.key;
   waiting->round = mine.round;
+  waiting->job_round = mine.job_round;
   waiting->elements = ElementsOf(mine);
   waiting->done = std::move(done);
   const uint32_t server = mine.key->partitions[0].server;
-  const int64_t priority = SendPriority(mine.round, mine.priority);
   const size_t bytes = mine.values.size();
   OutgoingItem pull{.item = MakePull(mine, options_.timeout),
                     .payload = {},
@@ -101,8 +101,8 @@ void AuxiliaryExchange::Combine(Contributed mine, CalledOnce<Combined> done) {
        .payload = std::move(mine.values),
        .key_name = mine.key->key.typed_name(),
        .done = [this, waiting, bytes](Answer answer) { OnPushed(*waiting, bytes, answer); }},
-      priority);
-  Add(server, std::move(pull), priority);
+      mine.priority);
+  Add(server, std::move(pull), mine.priority);
 }
 
 void AuxiliaryExchange::Add(uint32_t server, OutgoingItem item, int64_t priority) {
@@ -121,6 +121,7 @@ void AuxiliaryExchange::OnPushed(Waiting& waiting, size_t bytes, const Answer& a
   // The pull brings the result. Without this push it would wait in vain.
   if (!answer.status.ok()) return waiting.Tell({.status = answer.status});
   bytes_pushed_.fetch_add(bytes, std::memory_order_relaxed);
+  if (options_.on_passed) options_.on_passed(waiting.job_round, bytes, answer.round_trip);
 }
 
 void AuxiliaryExchange::OnPulled(Waiting& waiting, const Answer& answer) {

@@ -17,6 +17,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -34,7 +35,8 @@ namespace slimps {
 struct Contributed {
   const TensorPlan* key = nullptr;  // one partition; lives as long as the store
   uint64_t round = 0;               // from 1; each round once, in their order
-  int priority = 0;
+  uint64_t job_round = 0;           // of the push that this is a phase of
+  int64_t priority = 0;             // what is higher leaves first
   size_t rows = 0;  // this phase needs the key's first rows only, fewer than it has; 0: all rows
   Payload values;   // fp32, all elements of these rows; empty: this worker contributes nothing
 };
@@ -49,6 +51,8 @@ struct Combined {
 struct AuxiliaryExchangeOptions {
   absl::Duration timeout = absl::Seconds(60);
   bool checksums = true;  // hash payloads
+  // Called with each answered push, as LinkFigures::Answered. On any thread.
+  std::function<void(uint64_t job_round, size_t bytes, absl::Duration round_trip)> on_passed;
 };
 
 class AuxiliaryExchange final {

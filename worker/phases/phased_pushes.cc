@@ -38,7 +38,12 @@ struct PhasedPushes::Exchange {
 PhasedPushes::PhasedPushes(Courier* courier, PushPipeline* pushes, PhasedPushesOptions options)
     : pushes_(pushes),
       options_(std::move(options)),
-      exchange_(courier, options_.exchange),
+      exchange_(courier, {.timeout = options_.exchange.timeout,
+                          .checksums = options_.exchange.checksums,
+                          .on_passed =
+                              [pushes](uint64_t round, size_t bytes, absl::Duration took) {
+                                pushes->NotePassed(round, bytes, took);
+                              }}),
       thread_("phases", [this] { Run(); }) {}
 
 PhasedPushes::~PhasedPushes() {
@@ -196,9 +201,11 @@ absl::Status PhasedPushes::Advance(const std::shared_ptr<Exchange>& exchange,
     SLIMPS_ASSIGN_OR_RETURN(const Codec* const codec,
                             pushes_->AwaitCodec(one.plan(), one.job.round));
     if (codec->phases() == nullptr) {
-      const absl::Status submitted = pushes_->Submit(std::move(one.job));
-      End(one);
-      return submitted;
+      SLIMPS_RETURN_IF_ERROR(pushes_->Submit(std::move(one.job)));
+      // The next round may take phases on this thread: the residual must be as this round left it.
+      pushes_->WhenAcknowledged(one.plan(),
+                                [this, exchange](const absl::Status&) { End(*exchange); });
+      return absl::OkStatus();
     }
     SLIMPS_RETURN_IF_ERROR(Begin(one, *codec));
   } else {
@@ -270,7 +277,8 @@ absl::Status PhasedPushes::SendPhase(const std::shared_ptr<Exchange>& exchange) 
   const AuxiliaryShape& shape = one.shapes[one.phase];
   Contributed mine{.key = &key,
                    .round = one.tensor->exchanged,
-                   .priority = one.job.priority,
+                   .job_round = one.job.round,
+                   .priority = SendPriority(one.job.round, one.job.priority),
                    .rows = shape.elements() == key.elements ? 0 : shape.rows,
                    .values = {}};
   if (one.input.contributes()) {

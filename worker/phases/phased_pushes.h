@@ -13,7 +13,7 @@
 // A tensor's rounds go one after another; tensors go side by side, and what must leave first goes
 // first (SendPriority). A round ends only when every worker has pushed it, so Drain waits for the
 // other workers too. A tensor that the plan sends without phases in some round goes on to the
-// pipeline at its turn.
+// pipeline at its turn; that round ends when its push is acknowledged.
 //
 // Memory: gradients stay in grad_buf until a codec has read them; GradientStaging bounds that. The
 // factors of the phases come on top.

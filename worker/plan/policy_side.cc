@@ -16,8 +16,9 @@
 namespace slimps {
 namespace {
 
-// The most that wire::PolicyTensor and wire::PolicyLevel take on the wire.
-constexpr size_t kTensorReportBytes = 72, kLevelReportBytes = 40;
+// The most that wire::PolicyTensor and wire::PolicyLevel take on the wire, and what a controller's
+// state has of a tensor.
+constexpr size_t kTensorReportBytes = 72, kLevelReportBytes = 40, kTensorStateBytes = 128;
 
 // False if a tensor of this shape travels as it would without the codec.
 bool Takes(const Codec& codec, const TensorInfo& tensor) {
@@ -31,8 +32,7 @@ bool KeyRises(const TensorInfo& a, const TensorInfo& b) { return a.key < b.key; 
 }  // namespace
 
 TensorInfo TensorInfoOf(const TensorPlan& tensor) {
-  const auto& shape = tensor.info.shape();
-  TensorInfo info = TensorInfoOf(tensor.key, {shape.data(), static_cast<size_t>(shape.size())});
+  TensorInfo info = TensorInfoOf(tensor.key, tensor.shape());
   info.elements = tensor.elements;
   return info;
 }
@@ -77,12 +77,16 @@ absl::StatusOr<wire::CodecMap> PolicySide::Decide(std::vector<TensorInfo> tensor
 }
 
 absl::Status PolicySide::CheckReportSize(size_t tensors, size_t levels) const {
-  const size_t bytes = tensors * kTensorReportBytes + levels * kLevelReportBytes;
-  if (bytes <= kDefaultLimits.max_header_bytes) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("policy ", policy_, ": a worker's report of ", tensors, " tensors takes up to ",
-                   bytes, " bytes, expected at most ", kDefaultLimits.max_header_bytes,
-                   "; a higher min_elements leaves small tensors out"));
+  const auto check = [&](const char* what, size_t bytes, size_t most) -> absl::Status {
+    if (bytes <= most) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(
+        "policy ", policy_, ": ", what, " of ", tensors, " tensors takes up to ", bytes,
+        " bytes, expected at most ", most, "; a higher min_elements leaves small tensors out"));
+  };
+  SLIMPS_RETURN_IF_ERROR(check("a worker's report",
+                               tensors * kTensorReportBytes + levels * kLevelReportBytes,
+                               kDefaultLimits.max_header_bytes));
+  return check("its state", tensors * kTensorStateBytes, kDefaultLimits.max_state_bytes);
 }
 
 void PolicySide::Begin(std::vector<TensorInfo> tensors, const wire::CodecMap& first) {
@@ -123,6 +127,12 @@ absl::StatusOr<std::vector<PolicySide::Level>> PolicySide::LevelsOf(const Tensor
   std::vector<Level> levels;
   for (std::string& name : controller_->Candidates(tensor)) {
     SLIMPS_ASSIGN_OR_RETURN(const Codec* const codec, FindCodec(name, codecs));
+    if (codec->format() == PayloadFormat::kLowRank && codec->phases() == nullptr) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("policy ", policy_, ": codec ", codec->spec().name,
+                       ": expected one whose error a sample of blocks tells; this one needs whole "
+                       "matrices"));
+    }
     if (Takes(*codec, tensor)) levels.push_back({codec, std::move(name)});
   }
   return levels;
@@ -139,8 +149,8 @@ absl::StatusOr<std::vector<const Codec*>> PolicySide::ChoicesOf(const TensorInfo
 }
 
 absl::StatusOr<std::vector<const Codec*>> PolicySide::CheckCodecs(CodecTable* codecs) const {
-  // Large enough, and square enough, for every candidate.
-  const TensorInfo matrix{.elements = 1 << 20, .rows = 1 << 10, .columns = 1 << 10};
+  // Larger than any min_elements, and square enough for every rank.
+  const TensorInfo matrix{.elements = uint64_t{1} << 40, .rows = 1 << 20, .columns = 1 << 20};
   SLIMPS_RETURN_IF_ERROR(LevelsOf(matrix, codecs).status());
   SLIMPS_ASSIGN_OR_RETURN(const wire::CodecMap first, Decide({matrix}));
   SLIMPS_RETURN_IF_ERROR(FindCodecs(PolicyDecisionOf(first), codecs));
@@ -198,8 +208,7 @@ void PolicySide::BeginRound(uint64_t round) {
 }
 
 void PolicySide::EndRound(std::span<const double> gains, absl::Duration iteration) {
-  ++iterations_;
-  iteration_time_ += iteration;
+  iteration_times_.Add(absl::ToInt64Nanoseconds(iteration));
   if (!choice_.has_value() || choice_->steps() == 0) return;
   choice_->Observe(gains);
   choice_->EndIteration(step_, absl::ToDoubleNanoseconds(iteration));
@@ -248,12 +257,8 @@ void PolicySide::PutReport(uint64_t round, Report measured, wire::PolicyReport* 
   const uint64_t every = plan().every_rounds;
   measured.round = reported_ * every;
   measured.rounds = every;
-  if (iterations_ > 0) {
-    measured.iteration_ns =
-        absl::ToDoubleNanoseconds(iteration_time_) / static_cast<double>(iterations_);
-  }
-  iterations_ = 0;
-  iteration_time_ = absl::ZeroDuration();
+  const SampleWindow times = std::exchange(iteration_times_, SampleWindow());
+  if (!times.empty()) measured.iteration_ns = static_cast<double>(times.average());
   if (choice_.has_value()) measured.steps = choice_->TakeReport();
   std::map<KeyId, TensorReport> seen;
   for (TensorReport& tensor : measured.tensors) seen[tensor.tensor.key] = std::move(tensor);

@@ -32,6 +32,7 @@
 #include "compress/codec/codec.h"
 #include "compress/policy/controllers/controller.h"
 #include "compress/policy/controllers/step_choice.h"
+#include "compress/policy/robust.h"
 #include "proto/slimps.pb.h"
 #include "worker/plan/codec_table.h"
 #include "worker/tensor/key_table.h"
@@ -142,8 +143,9 @@ class PolicySide final {
   size_t step_ = 0;
   uint64_t reported_ = 0;  // windows
   uint64_t rounds_before_ = 0;
-  uint64_t iterations_ = 0;  // since the last report
-  absl::Duration iteration_time_;
+  // Since the last report, in ns. A few long ones, as with an evaluation or a checkpoint between
+  // two rounds, do not move their average.
+  SampleWindow iteration_times_;
 };
 
 }  // namespace slimps

@@ -18,7 +18,9 @@ bool IsAsAgreed(std::string_view change_codec, const wire::PullReplyItem& answer
   if (answer.is_change() != (form == PulledForm::kChange)) return false;
   switch (form) {
     case PulledForm::kAsKept:
-      return answer.format() == wire::RAW_F32;  // keys in half precision are not measured
+      // Keys in half precision are not measured. A sum that pushes without decoding made comes as
+      // the workers' integers.
+      return answer.format() == wire::RAW_F32 || answer.format() == wire::ROTATED;
     case PulledForm::kF16:
       return answer.format() == wire::RAW_F16;
     case PulledForm::kBf16:

@@ -304,9 +304,7 @@ void PushPipeline::OnAnswered(const TensorPlan& tensor, uint64_t round, uint64_t
   {
     MutexLock lock(&mutex_);
     --under_way_;
-    if (plan_->report_plan().every_rounds > 0) {  // else nobody calls Take
-      link_.Answered(round, options_.clock->Now(), bytes, answer.round_trip);
-    }
+    CountForLink(round, bytes, answer.round_trip);
     waiters = unacknowledged_.Take(tensor.key.id(), turn, 1);
     totals_.payload_bytes += bytes;
     totals_.send += answer.round_trip;
@@ -315,6 +313,16 @@ void PushPipeline::OnAnswered(const TensorPlan& tensor, uint64_t round, uint64_t
   // on_error and the waiters run without the lock, since they may call the pipeline.
   if (!answer.status.ok()) options_.on_error(answer.status);
   UnacknowledgedPushes::Tell(waiters, answer.status);
+}
+
+void PushPipeline::NotePassed(uint64_t round, size_t bytes, absl::Duration round_trip) {
+  MutexLock lock(&mutex_);
+  CountForLink(round, bytes, round_trip);
+}
+
+void PushPipeline::CountForLink(uint64_t round, size_t bytes, absl::Duration round_trip) {
+  if (plan_->report_plan().every_rounds == 0) return;  // nobody calls Take
+  link_.Answered(round, options_.clock->Now(), bytes, round_trip);
 }
 
 absl::Status PushPipeline::Drain(absl::Duration timeout) {

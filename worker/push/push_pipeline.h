@@ -118,6 +118,9 @@ class PushPipeline final {
   // thread or on the thread of Fail or of the destructor.
   void WhenAcknowledged(const TensorPlan& tensor, UnacknowledgedPushes::Waiter done);
 
+  // Counts what another sender's push of this round took on the link (LinkFigures::Answered).
+  void NotePassed(uint64_t round, size_t bytes, absl::Duration round_trip);
+
   // Waits as Drain does, then calls `use` with what codecs keep of every partition and what a
   // policy has measured, and returns its result. Nothing is encoded while `use` runs.
   // DeadlineExceeded: some pushes stayed unacknowledged.
@@ -183,6 +186,8 @@ class PushPipeline final {
   // alone. If that takes longer than the timeout, one sample is spoilt, and nothing else.
   void AwaitQuiet();
   void CountPrepared(const TensorPlan& tensor, const PreparedPush& prepared)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void CountForLink(uint64_t round, size_t bytes, absl::Duration round_trip)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Send(std::vector<Batch> batches);
   void OnAnswered(const TensorPlan& tensor, uint64_t round, uint64_t turn, size_t bytes,

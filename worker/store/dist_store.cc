@@ -232,10 +232,15 @@ absl::StatusOr<std::string> DistStore::SaveResiduals() {
     SLIMPS_ASSIGN_OR_RETURN(policy, plan->SavePolicy(keys_.MaxPushedRounds(), options_.timeout));
   }
   SLIMPS_RETURN_IF_ERROR(tensors_->UseStates([&](StateStore& states, LevelProbe& probe) {
-    const auto build = [&] {
+    const auto build = [&]() -> absl::Status {
       if (plan->adapts()) probe.Save(&policy);
-      content =
-          BuildResiduals(KeysWithStates(), options_.grad_scale, states, policy.SerializeAsString());
+      std::string progress;
+      if (!policy.SerializeToString(&progress)) {
+        return absl::ResourceExhaustedError(
+            absl::StrCat("saving residuals: what policy ", policy.policy(), " has measured takes ",
+                         policy.ByteSizeLong(), " bytes, expected under 2 GiB"));
+      }
+      content = BuildResiduals(KeysWithStates(), options_.grad_scale, states, progress);
       return absl::OkStatus();
     };
     return OrOutOfMemory(build, "saving residuals");

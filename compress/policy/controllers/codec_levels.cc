@@ -17,7 +17,7 @@ namespace slimps {
 namespace {
 
 constexpr double kLevelsPerDecade = 8;
-constexpr uint64_t kLargestRank = 4096;
+constexpr uint64_t kLargestRank = 1024;  // powersgd's
 
 // A family's level: its option, its value unless given, and its values in a range.
 struct Family {
@@ -44,6 +44,7 @@ std::vector<double> ValuesBetween(const Family& family, double low, double high)
       if (low <= bits && bits <= high) values.push_back(bits);
     }
   } else if (family.option == "rank") {
+    high = std::min(high, static_cast<double>(kLargestRank));
     for (double rank = std::max(1.0, std::ceil(low)); rank <= high; ++rank) values.push_back(rank);
   } else {
     const double steps = std::round(std::log10(high / low) * kLevelsPerDecade);

@@ -39,6 +39,7 @@ class AuxiliaryExchangeTest : public ::testing::Test {
   void Combine(const TensorPlan& key, uint64_t round, const std::vector<float>& values) {
     exchange_.Combine({.key = &key,
                        .round = round,
+                       .job_round = 10 + round,
                        .priority = 0,
                        .values = values.empty() ? Payload() : PayloadOf(values)},
                       [this](Combined combined) { combined_.push_back(std::move(combined)); });
@@ -72,7 +73,12 @@ class AuxiliaryExchangeTest : public ::testing::Test {
   HoldingTransport transport_;
   Membership membership_{&transport_, {.role = wire::WORKER}};
   Courier courier_{&transport_, &membership_, std::vector<PeerId>{kServer}, CourierOptions{}};
-  AuxiliaryExchange exchange_{&courier_, {.timeout = absl::Seconds(30)}};
+  std::vector<std::pair<uint64_t, size_t>> passed_;  // round and bytes
+  AuxiliaryExchange exchange_{
+      &courier_,
+      {.timeout = absl::Seconds(30), .on_passed = [this](uint64_t round, size_t bytes, auto) {
+         passed_.push_back({round, bytes});
+       }}};
   std::vector<Combined> combined_;
 };
 
@@ -110,6 +116,14 @@ TEST_F(AuxiliaryExchangeTest, TheAnswerBringsTheValueAndItsContributors) {
   EXPECT_THAT(combined_[0].contributors, ElementsAre(0, 2));
   EXPECT_EQ(exchange_.totals().bytes_pushed, 8);
   EXPECT_EQ(exchange_.totals().bytes_pulled, 8);
+}
+
+TEST_F(AuxiliaryExchangeTest, WhatAPhasePushesCountsForTheLink) {
+  Combine(key_, 2, {1, 2});
+  exchange_.Flush();
+  EXPECT_THAT(passed_, IsEmpty());
+  AnswerPush(absl::OkStatus());
+  EXPECT_THAT(passed_, ElementsAre(std::pair(12, 8)));
 }
 
 TEST_F(AuxiliaryExchangeTest, APhaseMayNeedTheFirstRowsOnly) {

@@ -93,6 +93,15 @@ TEST_F(PolicySideTest, TheIterationTimeIsTheMeanSinceTheLastReport) {
   EXPECT_EQ(next.iteration_ns(), 0) << "not known";
 }
 
+TEST_F(PolicySideTest, AnEvaluationBetweenTwoRoundsDoesNotMoveTheIterationTime) {
+  Begin(kLgreco);
+  for (int i = 0; i < 19; ++i) side_.EndRound({}, absl::Milliseconds(50));
+  side_.EndRound({}, absl::Seconds(5));
+  wire::PolicyReport report;
+  side_.PutReport(21, {}, &report);
+  EXPECT_DOUBLE_EQ(report.iteration_ns(), 50e6);
+}
+
 TEST_F(PolicySideTest, StepsFollowGainsFromTheDecisionsRoundOn) {
   Begin("gravac:theta_min=10,window=10,epsilon=0.5");
   ASSERT_TRUE(side_.plan().ladders);
@@ -188,6 +197,26 @@ TEST_F(PolicySideTest, ItsCodecsAreCheckedBeforeAnyTensorIsKnown) {
   EXPECT_EQ(refusal("joint:codecs=powersgd:rank=4|powersgd:rank=2|1bit"), "");
   EXPECT_THAT(refusal("joint:codecs=powersgd:rank=4|thc"),
               HasSubstr("codecs powersgd and thc: expected at most one whose pushes take phases"));
+  EXPECT_THAT(refusal("joint:codecs=powersgd:rank=600|thc"), HasSubstr("codecs powersgd and thc"));
+  EXPECT_THAT(refusal("joint:codecs=1bit|atomo"),
+              HasSubstr("codec atomo: expected one whose error a sample of blocks tells"));
+}
+
+TEST_F(PolicySideTest, PhasesAreFoundWhateverSizesAreLeftOut) {
+  PolicySide side;
+  CodecTable codecs;
+  ASSERT_TRUE(side.Start("lgreco:codec=powersgd,min_elements=2000000", 2).ok());
+  const auto choices = side.CheckCodecs(&codecs);
+  ASSERT_TRUE(choices.ok()) << choices.status();
+  ASSERT_FALSE(choices->empty());
+  EXPECT_NE(choices->front()->phases(), nullptr);
+}
+
+TEST_F(PolicySideTest, TheStateOfManyTensorsMustFitAMessage) {
+  Begin(kLgreco);
+  EXPECT_TRUE(side_.CheckReportSize(4096, 0).ok());
+  EXPECT_THAT(std::string(side_.CheckReportSize(4097, 0).message()),
+              HasSubstr("its state of 4097 tensors takes up to 524416 bytes, expected at most"));
 }
 
 }  // namespace
