@@ -187,6 +187,13 @@ class ConvergenceTest(TrainingCase):
             r"gravac .*4.00 x fp32, 2.00 x topk:ratio=0.1 .*1.5 x met; 0.2 points met",
         )
 
+    def test_batches_are_the_models_unless_it_is_said(self):
+        self.report(convergence_bench, "--mnist=m", "--seeds=1", "--ways=topk")
+        self.report(convergence_bench, "--mnist=m", "--seeds=1", "--ways=topk", "--batch=32")
+        flags = [" ".join(training.flags) for training in self.made]
+        self.assertRegex(flags[0], "--batch 64 .*--batch 64 ")
+        self.assertRegex(flags[2], "--batch 64 .*--batch 32 ")
+
     def test_a_way_that_does_not_get_there_misses_the_bar(self):
         report = self.report(convergence_bench, "--mnist=m", "--seeds=1", "--part=1")
         found = {row["way"]: row for row in report["results"]}

@@ -26,6 +26,7 @@ SHAPE = {
     "link": schema.TEXT,
     "part": schema.POSITIVE,
     "epochs": schema.COUNT,
+    "batch": schema.COUNT,
     "workers": schema.COUNT,
     "servers": schema.COUNT,
     "seeds": [schema.SIZE],
@@ -91,9 +92,15 @@ def make_parser():
         type=number(1, 100000, int),
         default=10,
         metavar="N",
-        help="steps between " "evaluations (10)",
+        help="steps between evaluations (10)",
     )
     parser.add_argument("--epochs", type=number(1, 1000, int), default=1, metavar="N", help="(1)")
+    parser.add_argument(
+        "--batch",
+        type=number(1, 65536, int),
+        metavar="N",
+        help="samples of a worker's step (the model's in bench accuracy)",
+    )
     parser.add_argument("--workers", type=number(1, 64, int), default=2, metavar="N", help="(2)")
     parser.add_argument("--servers", type=number(1, 64, int), default=2, metavar="N", help="(2)")
     kept_runs.add_flags(parser, "slimps-convergence.json")
@@ -107,12 +114,16 @@ def settle(parser, options):
     except ValueError as error:
         parser.error("--ways: %s" % error)
     options.ways = ["fp32"] + [name for name in ways if name != "fp32"]
+    if options.batch is None:
+        flags = tasks.flags_of_task(tasks.TASKS[options.model])
+        options.batch = int(flags[flags.index("--batch") + 1])
     kept_runs.settle(parser, options, [tasks.TASKS[options.model]])
 
 
 def training_of(options, way, seed):
     task = tasks.TASKS[options.model]
     flags = tasks.flags_of_task(task) + ["--epochs", str(options.epochs)]
+    flags += ["--batch", str(options.batch)]
     flags += tasks.flags_of_way(way) + tasks.pull_flags_of_way(way)
     flags += ["--emulate_link", options.link, "--evaluate_every", str(options.every)]
     return training_job.Training(
@@ -223,14 +234,15 @@ def cells(report, row):
 
 def about(report):
     return (
-        "%s, %d workers, %d servers, %s, epochs: %d; the time to %g %% of the way from a guess to "
-        "fp32's best test accuracy of the same seed; accuracy: at the end, mean"
+        "%s, %d workers, %d servers, %s, epochs: %d, batches of %d; the time to %g %% of the way "
+        "from a guess to fp32's best test accuracy of the same seed; accuracy: at the end, mean"
         % (
             tasks.TASKS[report["model"]].name,
             report["workers"],
             report["servers"],
             report["link"],
             report["epochs"],
+            report["batch"],
             100 * report["part"],
         )
     )
@@ -260,6 +272,7 @@ def main(arguments):
         "link": options.link,
         "part": options.part,
         "epochs": options.epochs,
+        "batch": options.batch,
         "workers": options.workers,
         "servers": options.servers,
         "seeds": options.seeds,
