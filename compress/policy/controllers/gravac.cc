@@ -6,7 +6,8 @@
 //   gain = |C(x)|^2 / |x|^2, smoothed;  compression throughput = gain / iteration time
 //
 // In each round the workers choose (step_choice.h, the paper's lines 5 to 25) the highest of three
-// factors whose gain is at least epsilon, and send raw if none is:
+// factors whose gain is at least epsilon, and send raw if none is. Before any gain is known, in the
+// first round, they take the least factor:
 //
 //   candidate   the factor that is being evaluated
 //   ideal       the evaluated factor with the highest compression throughput

@@ -39,7 +39,9 @@ size_t StepChoice::Choose() const {
   for (size_t i = 0; i + 1 < steps_.size(); ++i) {
     if (steps_[i].gain.has_value() && *steps_[i].gain >= steps_[i].min_gain) return i;
   }
-  return steps_.empty() ? 0 : steps_.size() - 1;
+  if (steps_.empty()) return 0;
+  const bool knows = std::ranges::any_of(steps_, [](const Step& step) { return step.gain >= 0.0; });
+  return steps_.size() - (knows ? 1 : 2);
 }
 
 void StepChoice::Observe(std::span<const double> gains) {

@@ -38,7 +38,8 @@ class StepChoice final {
   size_t steps() const { return steps_.size(); }
 
   // Returns the first step whose smoothed gain is known and at least its min_gain; else the last
-  // step.
+  // step. While no gain is known, as in the first round, the step before the last: what it leaves
+  // out stays in the residual, and the last one, raw, may take as long as many rounds.
   size_t Choose() const;
 
   // Takes the gains |C(x)|^2 / |x|^2 of one round, step by step. A shorter list leaves the gains of

@@ -15,9 +15,11 @@ PolicyDecision Ladder(const std::string& candidate, double min_gain) {
   return decision;
 }
 
-TEST(StepChoice, NothingKnownMeansTheLastStep) {
-  const StepChoice choice(Ladder("topk:ratio=0.01", 0.7), 4);
+TEST(StepChoice, NothingKnownMeansTheStepBeforeTheLast) {
+  StepChoice choice(Ladder("topk:ratio=0.01", 0.7), 4);
   EXPECT_EQ(choice.steps(), 3u);
+  EXPECT_EQ(choice.Choose(), 1u);
+  choice.Observe(std::vector<double>{0.1, 0.2});
   EXPECT_EQ(choice.Choose(), 2u);
 }
 
