@@ -107,9 +107,11 @@ class KVStore {
   virtual bool push_may_wait(size_t /*bytes*/) const { return false; }
 
   // Same as PushSum for memory that the caller lends, one array per device: on GPUs, where the push
-  // waits for the streams' work and the caller does not. Returns when the round is counted; other
-  // pushes of the key come after it. Each `returned` tells when its memory may be written again. It
-  // is not called if this returns an error. Local stores wait for the streams.
+  // waits for the streams' work and the caller does not, or on the host, where codecs read the
+  // gradient where it lies. Returns when the round is counted; other pushes of the key come after
+  // it. Each `returned` tells when its memory may be written again. It is not called if this
+  // returns an error. Waits for room as Push does (KVStoreOptions). Local stores wait for the
+  // streams.
   // A value that is not finite is found after this has returned: `returned` gets InvalidArgument as
   // of Push, and the store fails, since the round was counted.
   // InvalidArgument: also memory that is not the place's, or a stream of another GPU.

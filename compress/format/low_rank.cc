@@ -92,8 +92,7 @@ float Largest(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const size_t count = std::min(values.size(), bytes.size() / sizeof(float));
     std::memcpy(values.data(), bytes.data(), count * sizeof(float));
-    largest =
-        std::max(largest, BestKernels().raw.copy_bounded(values.data(), values.data(), count));
+    largest = std::max(largest, BestKernels().raw.largest(values.data(), count));
     bytes = bytes.subspan(count * sizeof(float));
   }
   return largest;

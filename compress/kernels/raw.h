@@ -15,8 +15,10 @@ struct RawKernels {
   size_t (*find_unencodable)(const float* gradient, const float* residual, float grad_scale,
                              float limit, size_t n);
 
-  // Sets to[i] = from[i] and returns the largest |from[i]|. It is infinity if an element is
-  // infinite or NaN, and 0 for n = 0. `to` may be `from`.
+  // Returns the largest |from[i]|: infinity if an element is infinite or NaN, and 0 for n = 0.
+  float (*largest)(const float* from, size_t n);
+
+  // Sets to[i] = from[i] and returns what `largest` does.
   float (*copy_bounded)(const float* from, float* to, size_t n);
 
   // Round x to nearest even. The residual becomes x - decoded.

@@ -20,6 +20,8 @@ void SetPayloadMemory(PayloadMemory* memory) {
   payload_memory.store(memory, std::memory_order_release);
 }
 
+bool HasPayloadMemory() { return payload_memory.load(std::memory_order_acquire) != nullptr; }
+
 AlignedBuffer::AlignedBuffer(size_t size_bytes, BufferUse use) : size_(size_bytes) {
   if (size_bytes == 0) return;
   if (use == BufferUse::kPayload && size_bytes >= kMinPayloadMemoryBytes) {

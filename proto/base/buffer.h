@@ -57,6 +57,9 @@ inline constexpr size_t kMinPayloadMemoryBytes = 64 << 10;
 // made before stay where they are. Thread-safe.
 void SetPayloadMemory(PayloadMemory* memory);
 
+// True if payload buffers have a source of their own.
+bool HasPayloadMemory();
+
 class AlignedBuffer final {
  public:
   AlignedBuffer() = default;

@@ -9,8 +9,8 @@
 #include <cmath>
 #include <limits>
 
-#include "absl/strings/str_cat.h"
-#include "proto/base/mutex.h"
+#include "proto/base/awaited.h"
+#include "tests/cluster/gradient_memory.h"
 #include "tests/cluster/in_process_cluster.h"
 #include "tests/cluster/random_values.h"
 #include "tests/worker/device/cuda/fake_cuda_driver.h"
@@ -20,55 +20,6 @@ namespace {
 
 using testing::HasSubstr;
 using testing::IsEmpty;
-
-constexpr int kRounds = 4;
-const std::vector<size_t> kSizes = {1, 64, 1000, 40000};
-
-Key KeyOf(size_t i) { return Key(absl::StrCat("w", i)); }
-
-// The last status that a callback brought, once it has.
-class Outcome final {
- public:
-  std::function<void(absl::Status)> Callback() {
-    return [this](absl::Status status) {
-      MutexLock lock(&mutex_);
-      status_ = std::move(status);
-      changed_.NotifyAll();
-    };
-  }
-  absl::Status Await() {
-    MutexLock lock(&mutex_);
-    if (!changed_.Await(&mutex_, absl::Seconds(30), [&] { return status_.has_value(); })) {
-      return absl::DeadlineExceededError("no callback");
-    }
-    return *std::exchange(status_, std::nullopt);
-  }
-
- private:
-  Mutex mutex_;
-  CondVar changed_;
-  std::optional<absl::Status> status_;
-};
-
-// Memory of one worker's model, on the host or on a GPU.
-class Memory {
- public:
-  virtual ~Memory() = default;
-  virtual void Push(KVStore& store, size_t i, const std::vector<float>& gradient) = 0;
-  virtual std::vector<float> Pull(KVStore& store, size_t i) = 0;
-};
-
-class HostMemory final : public Memory {
- public:
-  void Push(KVStore& store, size_t i, const std::vector<float>& gradient) override {
-    ASSERT_STATUS_OK(store.Push(KeyOf(i), gradient, -static_cast<int>(i)));
-  }
-  std::vector<float> Pull(KVStore& store, size_t i) override {
-    std::vector<float> weights(kSizes[i]);
-    EXPECT_TRUE(store.Pull(KeyOf(i), weights, 0).ok());
-    return weights;
-  }
-};
 
 // As a framework does: kernels write gradients and read weights, and nobody waits for the stream.
 class GpuMemory final : public Memory {
@@ -89,7 +40,7 @@ class GpuMemory final : public Memory {
         KeyOf(i), {{.values = lent, .place = place_, .returned = returned}}, -static_cast<int>(i)));
   }
   std::vector<float> Pull(KVStore& store, size_t i) override {
-    Outcome pulled;
+    Awaited pulled;
     store.PullTo(KeyOf(i), {.values = weights_[i], .place = place_, .done = pulled.Callback()}, 0);
     const absl::Status status = pulled.Await();
     EXPECT_TRUE(status.ok()) << status;
@@ -105,36 +56,6 @@ class GpuMemory final : public Memory {
   const Place place_;
   std::vector<std::span<float>> weights_;
 };
-
-using MakeMemory = std::function<std::unique_ptr<Memory>(uint32_t rank)>;
-
-// Trains on two workers. Returns the weights that rank 0 pulled last.
-std::vector<float> Train(ClusterOptions cluster, const MakeMemory& make_memory) {
-  cluster.store.partition_bytes = 64 << 10;
-  std::vector<float> result;
-  InProcessCluster(cluster).RunWorkers([&](KVStore& store) {
-    const std::unique_ptr<Memory> memory = make_memory(store.rank());
-    std::vector<InitTensor> tensors;
-    std::vector<std::vector<float>> weights;
-    for (const size_t size : kSizes) weights.push_back(Random(size, size));
-    for (size_t i = 0; i < kSizes.size(); ++i) {
-      tensors.push_back(
-          {.key = KeyOf(i), .shape = {static_cast<int64_t>(kSizes[i])}, .value = weights[i]});
-    }
-    ASSERT_STATUS_OK(store.Init(tensors));
-    ASSERT_STATUS_OK(store.SetOptimizer(Sgd(0.1, 0.9)));
-    ASSERT_STATUS_OK(store.Barrier());
-    for (size_t round = 0; round < kRounds; ++round) {
-      for (size_t i = kSizes.size(); i-- > 0;) {
-        memory->Push(store, i, Random(kSizes[i], 100 * round + 10 * i + store.rank()));
-      }
-      for (size_t i = 0; i < kSizes.size(); ++i) weights[i] = memory->Pull(store, i);
-    }
-    if (store.rank() != 0) return;
-    for (const auto& tensor : weights) result.insert(result.end(), tensor.begin(), tensor.end());
-  });
-  return result;
-}
 
 class GpuGradients : public testing::TestWithParam<const char*> {};
 
@@ -194,7 +115,7 @@ class OneGpu : public testing::Test {
       body(store);
     });
   }
-  absl::Status Push(KVStore& store, const Place& place, Outcome* returned = nullptr) {
+  absl::Status Push(KVStore& store, const Place& place, Awaited* returned = nullptr) {
     return store.PushLent("w",
                           {{.values = memory_,
                             .place = place,
@@ -202,7 +123,7 @@ class OneGpu : public testing::Test {
                           0);
   }
   absl::Status Pull(KVStore& store, const Place& place) {
-    Outcome pulled;
+    Awaited pulled;
     store.PullTo("w", {.values = memory_, .place = place, .done = pulled.Callback()}, 0);
     return pulled.Await();
   }
@@ -227,7 +148,7 @@ TEST_F(OneGpu, AGradientThatIsNotFiniteFailsTheStoreByName) {
       [&](KVStore& store) {
         driver_.Launch(stream_, {}, memory_,
                        [this] { memory_[42] = std::numeric_limits<float>::quiet_NaN(); });
-        Outcome returned;
+        Awaited returned;
         ASSERT_STATUS_OK(Push(store, place_, &returned));
         const absl::Status status = returned.Await();
         EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
@@ -270,7 +191,7 @@ TEST(GpuMemoryWithoutGpu, IsRefusedInOneLine) {
     const absl::Status pushed = store.PushLent("w", {{.values = ones, .place = {.gpu = 0}}}, 0);
     EXPECT_EQ(pushed.code(), absl::StatusCode::kFailedPrecondition);
     EXPECT_THAT(std::string(pushed.message()), HasSubstr("push of key s:w: no CUDA d"));
-    Outcome returned;
+    Awaited returned;
     ASSERT_STATUS_OK(store.PushLent("w", {{.values = ones, .returned = returned.Callback()}}, 0));
     ASSERT_STATUS_OK(returned.Await());  // the host needs no driver
   });
@@ -344,7 +265,7 @@ TEST_F(OneGpu, AnAsynchronousStoresPullSeesThisWorkersPush) {
 TEST_F(OneGpu, AStoreThatIsDestroyedEndsWhatIsUnderWay) {
   ClusterOptions cluster;
   cluster.job_fails = true;
-  Outcome returned;
+  Awaited returned;
   Run(
       [&](KVStore& store) {
         Fill(1);
@@ -362,7 +283,7 @@ TEST_F(OneGpu, ADriverThatFailsFailsTheStoreByName) {
       [&](KVStore& store) {
         ASSERT_STATUS_OK(Pull(store, place_));  // the GPU is made
         driver_.Fail("CopyToHost", absl::InternalError("an illegal memory access"));
-        Outcome returned;
+        Awaited returned;
         ASSERT_STATUS_OK(Push(store, place_, &returned));
         EXPECT_THAT(std::string(returned.Await().message()), HasSubstr("illegal memory access"));
         EXPECT_THAT(std::string(store.Wait().message()), HasSubstr("illegal memory access"));

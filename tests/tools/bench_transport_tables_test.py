@@ -41,6 +41,10 @@ def row(op="push_pull", **changes):
             raw_paced_p50_us=80.0,
             paced_p50_to_raw=1.25,
         )
+    elif op == "lending":
+        fields.update(
+            tensors="1 MiB", codec="none", copied_gbps=1.0, lent_gbps=1.1, lent_to_copied=1.1
+        )
     else:
         fields.update(model="resnet50", round_ms=50.0, round_4mib_ms=45.0, ratio_to_4mib=1.11)
         del fields["bytes"]
@@ -101,6 +105,15 @@ class TablesTest(unittest.TestCase):
         self.assertEqual("1.15 x met", tables.bar_of(row("model_round", ratio_to_4mib=1.15)))
         self.assertEqual("1.15 x MISSED", tables.bar_of(row("model_round", ratio_to_4mib=1.16)))
         self.assertEqual("", tables.bar_of(row("model_round", model="vgg16", ratio_to_4mib=9.0)))
+
+    def test_lent_gradients_have_their_bar_by_tcp_and_are_slower_nowhere(self):
+        self.assertEqual("1.08 met", tables.bar_of(row("lending", lent_to_copied=1.08)))
+        self.assertEqual("1.08 MISSED", tables.bar_of(row("lending", lent_to_copied=1.07)))
+        shared = row("lending", transport="shm", lent_to_copied=1.0)
+        self.assertEqual("1.00 met", tables.bar_of(shared))
+        model = row("lending", lent_to_copied=0.99)
+        del model["bytes"]
+        self.assertEqual("1.00 MISSED", tables.bar_of(model))
 
     def test_every_kind_of_row_has_a_cell_under_each_heading(self):
         for op, headings in tables.HEADINGS.items():

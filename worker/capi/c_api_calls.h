@@ -79,10 +79,11 @@ SLIMPS_API slimps_status slimps_in_background(slimps_store* store, slimps_call* 
 
 /* ---- lists of keys --------------------------------------------------------------------------- */
 
-/* Where an array lies. Since 1.3. */
-enum { SLIMPS_HOST = 0, SLIMPS_CUDA = 1 };
+/* Where an array lies. Since 1.3; SLIMPS_LENT since 1.4. */
+enum { SLIMPS_HOST = 0, SLIMPS_CUDA = 1, SLIMPS_LENT = 2 };
 typedef struct slimps_place {
-  int32_t kind;   /* SLIMPS_HOST, or SLIMPS_CUDA: memory of a GPU */
+  int32_t kind;   /* SLIMPS_HOST; SLIMPS_CUDA: memory of a GPU; SLIMPS_LENT: gradients on the host
+                     that need not be copied */
   int32_t device; /* the GPU's number in this process; 0 on the host */
   void* stream;   /* a stream of this GPU (cudaStream_t, CUstream; NULL: the legacy default stream;
                      not CU_STREAM_PER_THREAD): its work makes the values or uses them */
@@ -90,9 +91,10 @@ typedef struct slimps_place {
 
 /* One key of a list, with its arrays, each of `elements`.
  *
- * An array of a GPU is read after the work that its stream has been given, and the call does not
- * wait for that: the array must stay as it is until a pull of its key, or slimps_wait, has ended
- * without an error. A value that is not finite is then found later; it fails the store. What is
+ * An array of a GPU is read after the work that its stream has been given, and one on loan while it
+ * is compressed. The call waits for neither: the array must stay as it is until a pull of its key,
+ * or slimps_wait, has ended without an error; after an error, until the store is destroyed. A value
+ * that is not finite is then found later; it fails the store. What is
  * pulled into an array of a GPU is seen by the work that its stream is given after the call. The
  * CUDA driver (libcuda.so.1) is opened by the first call that names a GPU. Stores of this process
  * alone wait for the streams.

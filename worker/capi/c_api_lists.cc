@@ -29,9 +29,9 @@ absl::StatusOr<Gradients> ToGradients(const float* const* gradients, size_t devi
   return values;
 }
 
-absl::StatusOr<Place> ToPlace(const char* what, const slimps_place& given) {
-  SLIMPS_RETURN_IF_ERROR(CheckChoice(absl::StrCat(what, ".kind"), given.kind, SLIMPS_CUDA));
-  if (given.kind == SLIMPS_HOST) return Place();
+absl::StatusOr<Place> ToPlace(const char* what, const slimps_place& given, int32_t last_kind) {
+  SLIMPS_RETURN_IF_ERROR(CheckChoice(absl::StrCat(what, ".kind"), given.kind, last_kind));
+  if (given.kind != SLIMPS_CUDA) return Place();
   if (given.device < 0) {
     return absl::InvalidArgumentError(
         absl::StrCat(what, ".device: expected a GPU's number, got ", given.device));
@@ -44,14 +44,15 @@ absl::Status ReadArrays(const slimps_item& given, Use use, Item* item) {
     SLIMPS_ASSIGN_OR_RETURN(item->gradients,
                             ToGradients(given.gradients, given.devices, given.elements));
     for (size_t i = 0; given.places != nullptr && i < given.devices; ++i) {
-      SLIMPS_ASSIGN_OR_RETURN(const Place place, ToPlace("places", given.places[i]));
+      SLIMPS_ASSIGN_OR_RETURN(const Place place, ToPlace("places", given.places[i], SLIMPS_LENT));
       item->places.push_back(place);
+      item->lent = item->lent || given.places[i].kind == SLIMPS_LENT;
     }
   }
   if (use == Use::kPush) return absl::OkStatus();
   SLIMPS_ASSIGN_OR_RETURN(item->out, ToSpan("out", given.out, given.elements));
   if (given.out_place != nullptr) {
-    SLIMPS_ASSIGN_OR_RETURN(item->out_place, ToPlace("out_place", *given.out_place));
+    SLIMPS_ASSIGN_OR_RETURN(item->out_place, ToPlace("out_place", *given.out_place, SLIMPS_CUDA));
   }
   return absl::OkStatus();
 }
@@ -66,7 +67,7 @@ absl::StatusOr<Items> ToItems(const slimps_item* items, size_t count, Use use) {
     };
     absl::StatusOr<Key> key = ToKey(given[i].key);
     if (!key.ok()) return refused(key.status());
-    made.push_back({.key = *std::move(key)});
+    made.emplace_back(*std::move(key));
     const absl::Status read = ReadArrays(given[i], use, &made.back());
     if (!read.ok()) return refused(read);
   }
@@ -146,7 +147,7 @@ bool WaitsHere(const slimps_store* store) { return store == nullptr || !store->i
 absl::StatusOr<Items> OneItem(const slimps_key& key) {
   SLIMPS_ASSIGN_OR_RETURN(Key name, ToKey(key));
   Items items;
-  items.push_back({.key = std::move(name)});
+  items.emplace_back(std::move(name));
   return items;
 }
 

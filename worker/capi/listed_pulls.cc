@@ -39,7 +39,7 @@ bool AreApart(const Items& items) {
 }
 
 absl::Status PushItem(KVStore* store, const Item& item, int priority) {
-  if (std::ranges::all_of(item.places, &Place::on_host)) {
+  if (!item.lent && std::ranges::all_of(item.places, &Place::on_host)) {
     return store->PushSum(item.key, item.gradients, priority);
   }
   std::vector<LentGradient> lent;

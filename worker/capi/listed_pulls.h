@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -33,10 +34,13 @@ using Gradients = absl::InlinedVector<std::span<const float>, 1>;  // one per de
 
 // One key of a call, with the caller's arrays.
 struct Item {
+  explicit Item(Key of) : key(std::move(of)) {}
+
   Key key;
   Gradients gradients;
   std::span<float> out;
   std::vector<Place> places = {};  // of the gradients; empty: on the host
+  bool lent = false;               // a gradient on the host need not be copied
   Place out_place = {};
 };
 using Items = absl::InlinedVector<Item, 1>;

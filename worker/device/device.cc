@@ -23,10 +23,7 @@ void Device::CopyGradient(KeyId key, std::span<const float> source, StreamHandle
   CopyToHost(key, source, producer, destination,
              [destination, done = std::move(done)](KeyId arrived, absl::Status status) {
                if (!status.ok()) return done(arrived, std::move(status));
-               float* const values = destination.data();
-               // The kernel copies the values onto themselves, for the largest magnitude that it
-               // returns.
-               done(arrived, BestKernels().raw.copy_bounded(values, values, destination.size()));
+               done(arrived, BestKernels().raw.largest(destination.data(), destination.size()));
              });
 }
 

@@ -22,12 +22,22 @@
 
 namespace slimps {
 
-// Host memory that a device can copy to at full speed. Its holder owns it. It returns to its pool
-// on destruction.
+// How long a buffer's memory is on loan from the caller of a push.
+enum class Loan {
+  kNone,  // it is not: the buffer's holder may write to it
+  kUntilEncoded,
+  kUntilAcknowledged,
+};
+
+// Host memory that a device can copy to at full speed. Its holder owns it. It returns to its pool,
+// or to who has lent it, on destruction.
 class HostBuffer {
  public:
   virtual ~HostBuffer() = default;
+
+  // REQUIRES: memory on loan is only read.
   virtual std::span<float> floats() = 0;
+  virtual Loan loan() const { return Loan::kNone; }
 };
 
 using CopyDone = std::function<void(KeyId key, absl::Status status)>;

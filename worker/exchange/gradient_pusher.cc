@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 #include "proto/base/clock.h"
+#include "proto/base/mutex.h"
 #include "proto/base/status_macros.h"
 
 namespace slimps {
@@ -21,10 +22,32 @@ bool AreSumsFinite(std::span<const float> values, float scale) {
 
 }  // namespace
 
+class GradientPusher::Loans final {
+ public:
+  void Add() {
+    MutexLock lock(&mutex_);
+    ++open_;
+  }
+  void End() {
+    MutexLock lock(&mutex_);
+    if (--open_ == 0) none_.NotifyAll();
+  }
+  void AwaitNone() {
+    MutexLock lock(&mutex_);
+    while (open_ > 0) none_.Wait(&mutex_);
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar none_;
+  size_t open_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
 GradientPusher::GradientPusher(KVStore* store, std::span<const Parameter> parameters,
                                const PushOptions& options)
     : store_(store),
       options_(options),
+      loans_(std::make_shared<Loans>()),
       rounds_are_counted_(store->type() != "dist_async"),
       pushed_(parameters.size()),
       contributed_(parameters.size()),
@@ -61,10 +84,28 @@ void GradientPusher::Push(size_t index, std::span<const float> gradient) {
                                                       " elements, got ", gradient.size()));
     return;
   }
-  if (!IsPushed(store_->Push(keys_[index], gradient, PriorityOf(index)))) return;
+  const bool lend = options_.lend && options_.non_finite == NonFinite::kStop;
+  if (!IsPushed(lend ? Lend(index, gradient)
+                     : store_->Push(keys_[index], gradient, PriorityOf(index)))) {
+    return;
+  }
   pushed_[index] = gradient;
   contributed_[index] = true;
 }
+
+absl::Status GradientPusher::Lend(size_t index, std::span<const float> gradient) {
+  loans_->Add();
+  const absl::Status pushed =
+      store_->PushLent(keys_[index],
+                       {{.values = gradient,
+                         .place = {},
+                         .returned = [loans = loans_](const absl::Status&) { loans->End(); }}},
+                       PriorityOf(index));
+  if (!pushed.ok()) loans_->End();
+  return pushed;
+}
+
+void GradientPusher::AwaitLoans() { loans_->AwaitNone(); }
 
 void GradientPusher::OnRows(size_t index, std::span<const int64_t> rows,
                             std::span<const float> values) {

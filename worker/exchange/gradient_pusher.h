@@ -19,6 +19,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -38,6 +39,9 @@ enum class NonFinite { kStop, kSkip };
 struct PushOptions {
   NonFinite non_finite = NonFinite::kStop;
   double clip_norm = 0;  // bound on the norm of the sum of all workers' gradients; 0: none
+  // Lends gradients to the store instead of letting it copy them (KVStore::PushLent). With kSkip
+  // they are copied, since a gradient on loan is found to be non-finite too late to skip it.
+  bool lend = false;
   const Clock* clock = MachineClock();
 };
 
@@ -51,7 +55,8 @@ class GradientPusher final {
 
   // Pushes the gradient, or holds it back until EndRound if pushes are measured or clipped. Errors
   // are kept for EndRound.
-  // REQUIRES: `gradient` stays valid and unchanged until EndRound returns.
+  // REQUIRES: `gradient` stays valid and unchanged until EndRound and, with `lend`, AwaitLoans have
+  // returned.
   void OnGradient(size_t index, std::span<const float> gradient);
 
   // Pushes a gradient that is zero but for `rows` (KVStore::PushRowSparse), at once. Keeps errors
@@ -61,6 +66,10 @@ class GradientPusher final {
   // Pushes what was held back, and contributes nothing for the other parameters. Returns the
   // round's first error.
   [[nodiscard]] absl::Status EndRound();
+
+  // Waits until the store has given back every gradient. It ends: a store that fails gives back
+  // what it has.
+  void AwaitLoans();
 
   const Key& key(size_t index) const { return keys_[index]; }
   size_t size() const { return keys_.size(); }
@@ -77,6 +86,7 @@ class GradientPusher final {
 
  private:
   void Push(size_t index, std::span<const float> gradient);
+  absl::Status Lend(size_t index, std::span<const float> gradient);
   // Notes the time of the round's first push.
   void Begin();
   // Keeps an error. True if the push was made.
@@ -85,9 +95,13 @@ class GradientPusher final {
   double ClipFactor() const;
   void ClipHeldBack();
 
+  // Gradients on loan. Thread-safe.
+  class Loans;
+
   KVStore* const store_;
   const PushOptions options_;
-  const bool rounds_are_counted_;  // dist_async has no rounds that could be left open
+  const std::shared_ptr<Loans> loans_;  // shared with the store's callbacks
+  const bool rounds_are_counted_;       // dist_async has no rounds that could be left open
   std::vector<Key> keys_;
   std::vector<size_t> elements_;
   std::vector<std::span<const float>> pushed_;

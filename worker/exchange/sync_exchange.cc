@@ -22,6 +22,7 @@ class SyncExchange final : public WeightExchange {
         pusher_(store, parameters,
                 {.non_finite = options.non_finite,
                  .clip_norm = options.clip_norm,
+                 .lend = true,
                  .clock = options.clock}) {}
 
   absl::Status BeginStep() override {
@@ -40,6 +41,20 @@ class SyncExchange final : public WeightExchange {
   }
 
   absl::Status EndStep() override {
+    const absl::Status ended = ExchangeRound();
+    pusher_.AwaitLoans();  // mostly long over: weights come after their gradients
+    return ended;
+  }
+
+  absl::Status SetHyper(size_t index, const Hyper& hyper) override {
+    return store_->SetHyper(pusher_.key(index), hyper);
+  }
+
+  absl::Status Drain() override { return store_->Wait(); }
+  ExchangeTimes times() const override { return times_; }
+
+ private:
+  absl::Status ExchangeRound() {
     SLIMPS_RETURN_IF_ERROR(pusher_.EndRound());
     const TraceSpan span(TraceStage::kWait, {});
     const SteadyTime start = options_.clock->Now();
@@ -56,14 +71,6 @@ class SyncExchange final : public WeightExchange {
     return arrived;
   }
 
-  absl::Status SetHyper(size_t index, const Hyper& hyper) override {
-    return store_->SetHyper(pusher_.key(index), hyper);
-  }
-
-  absl::Status Drain() override { return store_->Wait(); }
-  ExchangeTimes times() const override { return times_; }
-
- private:
   KVStore* const store_;
   const std::span<const Parameter> parameters_;
   const ExchangeOptions options_;

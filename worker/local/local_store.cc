@@ -141,6 +141,10 @@ absl::Status LocalStore::PushLent(const Key& key, std::vector<LentGradient> grad
   std::vector<std::unique_ptr<HostBuffer>> copies;
   std::vector<std::span<const float>> values;
   for (const LentGradient& lent : gradients) {
+    if (lent.place.on_host()) {
+      values.push_back(lent.values);
+      continue;
+    }
     auto copy = CopyToHost(lent.values, lent.place);
     if (!copy.ok()) {
       return Prefixed(copy.status(), absl::StrCat("push of key ", key.typed_name()));

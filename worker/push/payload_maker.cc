@@ -41,10 +41,9 @@ absl::StatusOr<MadePayload> PayloadMaker::Make(const GradientPart& part, const C
                                               part.partition));
 }
 
-absl::StatusOr<MadePayload> PayloadMaker::MakeAny(const GradientPart& part, const Codec& codec,
+absl::StatusOr<MadePayload> PayloadMaker::MakeAny(GradientPart part, const Codec& codec,
                                                   const Codec& compressor) {
-  const std::span<float> values = ValuesOf(part);
-  EncodeInput input{.gradient = values,
+  EncodeInput input{.gradient = ValuesOf(part),
                     .residual = {},
                     .grad_scale = part.scaled ? 1.0f : options_.grad_scale,
                     .gradient_bound = part.gradient_bound,
@@ -54,35 +53,36 @@ absl::StatusOr<MadePayload> PayloadMaker::MakeAny(const GradientPart& part, cons
                                 .worker = options_.worker,
                                 .layer = static_cast<LayerKind>(part.tensor->info.layer()),
                                 .grid = GridOf(part)}};
-  const auto step_momentum = [&]() -> absl::Status {
-    SLIMPS_RETURN_IF_ERROR(AdvanceMomentum(compressor, input, values));
-    input.grad_scale = 1;
-    input.gradient_bound = std::numeric_limits<float>::infinity();
-    return absl::OkStatus();
-  };
   const bool steps_itself = codec.wants_momentum();
-  if (compressor.wants_momentum() && !steps_itself) SLIMPS_RETURN_IF_ERROR(step_momentum());
+  if (compressor.wants_momentum() && !steps_itself) {
+    SLIMPS_RETURN_IF_ERROR(StepMomentum(compressor, &part, &input));
+  }
   if (codec.format() == PayloadFormat::kRawF32) {
     const CodecState* const state = states_.Find(input.context.key, input.context.partition);
     // Without scale and residual, the gradient travels as it is. Its pusher has checked the values.
     if (input.grad_scale == 1.0f && (state == nullptr || state->residual_bound() == 0)) {
+      // What lies in ordinary memory would be copied again to reach processes of this machine.
+      if (part.grad_buf->loan() != Loan::kUntilAcknowledged || HasPayloadMemory()) {
+        SLIMPS_ASSIGN_OR_RETURN(part.grad_buf, Own(std::move(part.grad_buf)));
+      }
       MadePayload made = RawPayload(part);
-      made.stats.payload_bytes = values.size_bytes();
-      made.stats.elements_sent = values.size();
+      made.stats.payload_bytes = input.gradient.size_bytes();
+      made.stats.elements_sent = input.gradient.size();
       return made;
     }
-    return MakeRaw(part, input);
+    return MakeRaw(std::move(part), input);
   }
   absl::StatusOr<MadePayload> made = MakeEncoded(codec, input);
   // An InvalidArgument came before any state changed, so the gradient can still travel raw. Raw
   // fp32 helps only if the codec's own limit is below fp32's.
   if (!absl::IsInvalidArgument(made.status()) || codec.limit() >= raw_->limit()) return made;
-  if (steps_itself) SLIMPS_RETURN_IF_ERROR(step_momentum());
-  return MakeRaw(part, input);
+  if (steps_itself) SLIMPS_RETURN_IF_ERROR(StepMomentum(compressor, &part, &input));
+  return MakeRaw(std::move(part), input);
 }
 
-absl::StatusOr<MadePayload> PayloadMaker::MakeRaw(const GradientPart& part,
-                                                  const EncodeInput& input) {
+absl::StatusOr<MadePayload> PayloadMaker::MakeRaw(GradientPart part, EncodeInput input) {
+  SLIMPS_ASSIGN_OR_RETURN(part.grad_buf, Own(std::move(part.grad_buf)));
+  input.gradient = ValuesOf(part);
   MadePayload made = RawPayload(part);
   SLIMPS_ASSIGN_OR_RETURN(made.stats, Encode(*raw_, input, std::as_writable_bytes(ValuesOf(part))));
   return made;
@@ -101,18 +101,33 @@ absl::StatusOr<MadePayload> PayloadMaker::MakeEncoded(const Codec& codec,
   return made;
 }
 
+absl::StatusOr<std::shared_ptr<HostBuffer>> PayloadMaker::Own(
+    std::shared_ptr<HostBuffer> grad_buf) {
+  if (grad_buf->loan() == Loan::kNone) return grad_buf;
+  const std::span<const float> lent = grad_buf->floats();
+  SLIMPS_ASSIGN_OR_RETURN(std::shared_ptr<HostBuffer> own, bit_bufs_->Acquire(lent.size()));
+  std::ranges::copy(lent, own->floats().begin());
+  return own;
+}
+
 absl::StatusOr<std::shared_ptr<HostBuffer>> PayloadMaker::Zeros(size_t elements) {
   SLIMPS_ASSIGN_OR_RETURN(std::shared_ptr<HostBuffer> zeros, bit_bufs_->Acquire(elements));
   std::ranges::fill(zeros->floats(), 0.0f);
   return zeros;
 }
 
-absl::Status PayloadMaker::AdvanceMomentum(const Codec& compressor, EncodeInput input,
-                                           std::span<float> values) {
-  SLIMPS_ASSIGN_OR_RETURN(CodecState* const state, states_.Prepare(compressor, input.context.key,
-                                                                   input.context.partition, input));
-  SLIMPS_ASSIGN_OR_RETURN(const float bound, compressor.AdvanceMomentum(input, values));
+absl::Status PayloadMaker::StepMomentum(const Codec& compressor, GradientPart* part,
+                                        EncodeInput* input) {
+  SLIMPS_ASSIGN_OR_RETURN(part->grad_buf, Own(std::move(part->grad_buf)));
+  input->gradient = ValuesOf(*part);
+  EncodeInput stepped = *input;
+  SLIMPS_ASSIGN_OR_RETURN(
+      CodecState* const state,
+      states_.Prepare(compressor, input->context.key, input->context.partition, stepped));
+  SLIMPS_ASSIGN_OR_RETURN(const float bound, compressor.AdvanceMomentum(stepped, ValuesOf(*part)));
   state->NoteMomentum(bound);
+  input->grad_scale = 1;
+  input->gradient_bound = std::numeric_limits<float>::infinity();
   return absl::OkStatus();
 }
 

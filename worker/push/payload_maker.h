@@ -5,6 +5,9 @@
 //   grad_buf --+                                                                +--> payload
 //              +-- encoded: codec, states updated --> bit_buf ------------------+
 //
+// A gradient on loan is only read: what would change it, or keep it longer than it was lent, has
+// a copy.
+//
 // A raw push sends g + e and clears the residual e, so nothing is lost when a tensor stops being
 // compressed. A codec with momentum of its own (dgc) steps its momentum in a raw push too, and the
 // push then sends u + v. So a tensor that is too small to be compressed trains with the same
@@ -73,6 +76,10 @@ class PayloadMaker final {
   [[nodiscard]] absl::StatusOr<MadePayload> Make(const GradientPart& part, const Codec& codec,
                                                  const Codec& compressor);
 
+  // Returns `grad_buf` itself or, if that is on loan, a copy.
+  [[nodiscard]] absl::StatusOr<std::shared_ptr<HostBuffer>> Own(
+      std::shared_ptr<HostBuffer> grad_buf);
+
   // Returns memory for a gradient, of zeros. Throws std::bad_alloc.
   [[nodiscard]] absl::StatusOr<std::shared_ptr<HostBuffer>> Zeros(size_t elements);
 
@@ -84,12 +91,12 @@ class PayloadMaker final {
   HostPool::Stats bit_bufs() const { return bit_bufs_->stats(); }
 
  private:
-  absl::StatusOr<MadePayload> MakeRaw(const GradientPart& part, const EncodeInput& input);
+  absl::StatusOr<MadePayload> MakeRaw(GradientPart part, EncodeInput input);
   absl::StatusOr<MadePayload> MakeEncoded(const Codec& codec, const EncodeInput& input);
-  absl::StatusOr<MadePayload> MakeAny(const GradientPart& part, const Codec& codec,
+  absl::StatusOr<MadePayload> MakeAny(GradientPart part, const Codec& codec,
                                       const Codec& compressor);
-  // Replaces grad_buf by the result of the momentum step.
-  absl::Status AdvanceMomentum(const Codec& compressor, EncodeInput input, std::span<float> values);
+  // Replaces grad_buf by the result of the momentum step, which `input` then has.
+  absl::Status StepMomentum(const Codec& compressor, GradientPart* part, EncodeInput* input);
   absl::StatusOr<EncodeStats> Encode(const Codec& codec, EncodeInput input,
                                      std::span<std::byte> payload);
 

@@ -60,6 +60,8 @@ absl::StatusOr<bool> PushItemMaker::MakeMomentum(const PushJob& job, GradientPar
   if (part->grad_buf == nullptr) {
     SLIMPS_ASSIGN_OR_RETURN(part->grad_buf,
                             payloads_.Zeros(job.tensor->partitions[part->partition].elements));
+  } else {
+    SLIMPS_ASSIGN_OR_RETURN(part->grad_buf, payloads_.Own(std::move(part->grad_buf)));
   }
   std::optional<float> beta1;
   if (job.hyper.has_value() && job.hyper->has_momentum()) {

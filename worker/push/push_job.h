@@ -14,6 +14,7 @@
 #include "proto/base/buffer.h"
 #include "proto/base/clock.h"
 #include "proto/slimps.pb.h"
+#include "worker/push/lent_gradient.h"
 #include "worker/push/staging.h"
 #include "worker/tensor/key_table.h"
 
@@ -33,6 +34,8 @@ struct PushJob {
   uint64_t round = 0;
   int priority = 0;
   GradientBuffers grad_bufs;  // empty: this worker contributes `ready` or nothing
+  // Of grad_bufs that are lent, which nobody has checked for NaN yet. null: they are not.
+  std::shared_ptr<GradientLoan> loan = nullptr;
   float gradient_bound = std::numeric_limits<float>::infinity();     // no |grad_buf[i]| is above it
   std::shared_ptr<const std::vector<ReadyPayload>> ready = nullptr;  // one for each partition
   // The hyperparameters of the round's step; nullopt: the optimizer's own.

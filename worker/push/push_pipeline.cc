@@ -2,11 +2,14 @@
 #include "worker/push/push_pipeline.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "compress/kernels/kernels.h"
 #include "proto/base/status_macros.h"
 #include "proto/net/send_priority.h"
+#include "worker/tensor/value_check.h"
 
 namespace slimps {
 namespace {
@@ -111,18 +114,43 @@ void PushPipeline::Run() {
       queue_is_empty = queue_.empty();
     }
     const TensorPlan& tensor = *work.job->tensor;
+    const std::shared_ptr<GradientLoan> loan = work.job->loan;
     const auto push = [&] {
-      const absl::Status pushed =
-          work.whole_tensor ? PushAndMeasure(std::move(work)) : PushPartition(std::move(work));
+      const absl::Status pushed = Push(std::move(work));
       // The batches must leave once the queue is empty: no later work may come to fill them up.
       if (queue_is_empty) Send(coalescer_.TakeAll());
+      if (pushed.ok()) return;
+      if (loan != nullptr) loan->Fail(pushed);
       // The round cannot be completed without this work, so the store is told and fails.
-      if (!pushed.ok()) options_.on_error(pushed);
+      options_.on_error(pushed);
     };
     OrTell(options_.on_out_of_memory,
            [&] { SayingWhatFor("push", tensor.key.typed_name(), push); });
     EndEncoding();
   }
+}
+
+absl::Status PushPipeline::Push(Work work) {
+  if (work.job->loan != nullptr) SLIMPS_RETURN_IF_ERROR(CheckLent(&work));
+  return work.whole_tensor ? PushAndMeasure(std::move(work)) : PushPartition(std::move(work));
+}
+
+absl::Status PushPipeline::CheckLent(Work* work) const {
+  const TensorPlan& tensor = *work->job->tensor;
+  const float scale = options_.payloads.grad_scale;
+  PushJob checked = *work->job;
+  checked.gradient_bound = 0;
+  for (size_t i = 0; i < work->grad_bufs.size(); ++i) {
+    const std::span<const float> values = work->grad_bufs[i]->floats();
+    const float largest = BestKernels().raw.largest(values.data(), values.size());
+    if (std::isinf(largest * scale)) {
+      return CheckFinite(tensor.key, values, scale, "push",
+                         tensor.partitions[work->partition + i].offset);
+    }
+    checked.gradient_bound = std::max(checked.gradient_bound, largest);
+  }
+  work->job = std::make_shared<const PushJob>(std::move(checked));
+  return absl::OkStatus();
 }
 
 void PushPipeline::EndEncoding() {
@@ -224,7 +252,11 @@ absl::StatusOr<OutgoingItem> PushPipeline::PreparePartition(const PushJob& job, 
                                                              *codec, plan_->compressor()));
   const size_t bytes = prepared.item.payload.size();
   // The bytes count until the answer, so that the bound covers payloads in flight too.
-  prepared.item.done = [this, tensor, round = job.round, turn, bytes, held](Answer answer) {
+  prepared.item.done = [this, tensor, round = job.round, turn, bytes, held,
+                        loan = std::weak_ptr(job.loan)](Answer answer) {
+    if (const auto on_loan = loan.lock(); on_loan != nullptr && !answer.status.ok()) {
+      on_loan->Fail(answer.status);
+    }
     {
       MutexLock lock(&mutex_);
       bytes_waiting_ -= held;
@@ -366,12 +398,16 @@ absl::Status PushPipeline::UseStates(
 
 void PushPipeline::Fail(const absl::Status& why) {
   UnacknowledgedPushes::Waiters waiters;
+  decltype(queue_) dropped;
   {
     MutexLock lock(&mutex_);
     if (failed_.ok()) failed_ = why;
-    queue_.clear();
+    dropped.swap(queue_);
     waiters = unacknowledged_.TakeWaiters();
     changed_.NotifyAll();
+  }
+  for (const auto& [turn, work] : dropped) {
+    if (work.job->loan != nullptr) work.job->loan->Fail(why);
   }
   UnacknowledgedPushes::Tell(waiters, why);
 }

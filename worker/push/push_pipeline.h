@@ -170,6 +170,10 @@ class PushPipeline final {
   };
 
   void Run();
+  absl::Status Push(Work work);
+  // Checks gradients on loan, and gives the work's job their bound.
+  // InvalidArgument: an element is not finite (names it).
+  absl::Status CheckLent(Work* work) const;
   void EndEncoding();
   // Waits until everything is acknowledged and no thread encodes.
   absl::Status AwaitIdle(absl::Duration timeout) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -118,6 +118,7 @@ class TensorTraffic final {
   // REQUIRES: there is one in the partitions from `first` on.
   absl::Status CheckArrived(const TensorPlan& tensor, const GradientBuffers& grad_bufs,
                             size_t first = 0);
+  absl::Status PushOfHost(const Key& key, LentGradient lent, int priority);
   // Completes a counted job whose gradient has come from a GPU. An error fails the store.
   absl::Status TakeArrived(PushJob* job, const absl::StatusOr<float>& largest, SteadyTime start);
   // Counts the time of a copy that began at `start` and is over.

@@ -28,19 +28,29 @@ size_t FindUnencodable(const float* gradient, const float* residual, float grad_
   return bits == 0 ? n : i + static_cast<size_t>(__builtin_ctz(bits));
 }
 
-inline float CopyBounded(const float* from, float* to, size_t n) {
+// Calls use(x, i, count) for all lanes x and returns the largest |x|, as RawKernels::largest.
+template <typename Use>
+float LargestOf(const float* from, size_t n, Use use) {
   // As integers, magnitudes have the order of the numbers, and NaN lies above infinity.
   const I32x16 magnitude = SetI(0x7fffffff);
   I32x16 largest = SetI(0);
   ForLanes(n, [&](size_t i, auto count) {
     const F32x16 x = LoadF(from + i, count);
     largest = MaxI(largest, AndI(AsI(x), magnitude));
-    StoreF(x, to + i, count);
+    use(x, i, count);
   });
   uint32_t lanes[kLanes], most = 0;
   StoreI(largest, lanes, AllLanes());
   for (const uint32_t lane : lanes) most = lane > most ? lane : most;
   return FloatOf(most > 0x7f800000 ? 0x7f800000 : most);
+}
+
+inline float Largest(const float* from, size_t n) {
+  return LargestOf(from, n, [](F32x16, size_t, auto) {});
+}
+
+inline float CopyBounded(const float* from, float* to, size_t n) {
+  return LargestOf(from, n, [to](F32x16 x, size_t i, auto count) { StoreF(x, to + i, count); });
 }
 
 struct F32Wire {
@@ -107,6 +117,7 @@ void DecodeRaw(const std::byte* in, size_t n, float* dst) {
 
 constexpr RawKernels kRawKernels = {
     .find_unencodable = ByResidual<FindUnencodable<false>, FindUnencodable<true>>,
+    .largest = Largest,
     .copy_bounded = CopyBounded,
     .encode_f32 = ByResidual<EncodeRaw<F32Wire, false>, EncodeRaw<F32Wire, true>>,
     .encode_f16 = ByResidual<EncodeRaw<F16Wire, false>, EncodeRaw<F16Wire, true>>,

@@ -98,11 +98,13 @@ Outcome Train(const Training& run) {
     }
     Outcome outcome;
     for (int round = run.from; round <= run.to; ++round) {
+      std::vector<std::vector<float>> gradients;  // on loan until they are pulled
       for (size_t k = 0; k < kSizes.size(); ++k) {
         if (run.workers_without_gradients && round % 3 == static_cast<int>(store.rank())) {
           ASSERT_STATUS_OK(store.PushNothing(tensors[k].key));
         } else {
-          std::vector<float> gradient = Random(kSizes[k], 1000 * round + 10 * k + store.rank());
+          std::vector<float>& gradient =
+              gradients.emplace_back(Random(kSizes[k], 1000 * round + 10 * k + store.rank()));
           for (float& value : gradient) value *= static_cast<float>(std::pow(run.grows, round));
           ASSERT_STATUS_OK(
               run.lends ? store.PushLent(tensors[k].key, {{.values = gradient, .place = {}}}, 0)

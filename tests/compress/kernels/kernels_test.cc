@@ -252,10 +252,12 @@ TEST_P(KernelsTest, CopyGivesTheLargestMagnitudeAndInfinityForWhatIsNotFinite) {
     EXPECT_EQ(kernels().raw.copy_bounded(from.data(), to.data(), n), largest) << n;
     EXPECT_EQ(Difference({to.data(), n}, from), "");
     EXPECT_EQ(to.storage().back(), kCanary);
+    EXPECT_EQ(kernels().raw.largest(from.data(), n), largest) << n;
     for (float bad : {NAN, -NAN, INFINITY, -INFINITY}) {
       if (n == 0) continue;
       from[n / 2] = bad;
-      EXPECT_EQ(kernels().raw.copy_bounded(from.data(), from.data(), n), INFINITY) << n;
+      EXPECT_EQ(kernels().raw.copy_bounded(from.data(), to.data(), n), INFINITY) << n;
+      EXPECT_EQ(kernels().raw.largest(from.data(), n), INFINITY) << n;
     }
   }
 }

@@ -307,7 +307,7 @@ TEST_F(CApiBackground, ListsThatMakeNoSenseAreRefused) {
   refused([](auto& item) { item.gradients = nullptr; },
           "items[1].gradients: expected 1 elements, got NULL");
   refused([](auto& item) { item.out = nullptr; }, "items[1].out: expected 1 elements, got NULL");
-  static const slimps_place nowhere = {2, 0, nullptr}, no_gpu = {SLIMPS_CUDA, -1, nullptr};
+  static const slimps_place nowhere = {3, 0, nullptr}, no_gpu = {SLIMPS_CUDA, -1, nullptr};
   refused([](auto& item) { item.places = &nowhere; }, "items[1].places.kind: expected");
   refused([](auto& item) { item.out_place = &no_gpu; },
           "items[1].out_place.device: expected a GPU's number, got -1");

@@ -115,6 +115,18 @@ TEST_F(CApi, WithoutAnOptimizerAPushReplacesTheValue) {
   EXPECT_EQ(Pulled(), (Values{0, 0})) << "nothing sums to zero";
 }
 
+TEST_F(CApi, GradientsOnLoanArePushedAndNothingIsPulledIntoALoan) {
+  const float* const gradients[] = {gradient_.data()};
+  const slimps_place on_loan = {SLIMPS_LENT, 0, nullptr};
+  Values out(2);
+  slimps_item item = {sizeof(slimps_item), kW, gradients, 1, out.data(), 2, &on_loan, nullptr};
+  ASSERT_C_OK(slimps_pushpull_list(raw_, &item, 1, 0));
+  EXPECT_EQ(out, gradient_);
+  item.out_place = &on_loan;
+  EXPECT_C_REFUSES(slimps_pushpull_list(raw_, &item, 1, 0),
+                   "items[0].out_place.kind: expected 0 to 1, got 2");
+}
+
 TEST_F(CApi, WrongArraysAreRefusedAndChangeNothing) {
   Values out(3);
   const float* const with_null[] = {out.data(), nullptr};

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/exchange/gradient_pusher.h"
 
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -51,6 +54,34 @@ TEST_F(GradientPusherTest, GradientsGoOutAsTheyComeAndTheRestCountsAsZero) {
   EXPECT_EQ(pusher.pushed(2).data(), gradient_.data());
   EXPECT_EQ(pusher.pushed(0).data(), other_.data());
   EXPECT_THAT(pusher.pushed(1), IsEmpty());
+}
+
+TEST_F(GradientPusherTest, GradientsOnLoanAreAwaited) {
+  store_.KeepLoans();
+  GradientPusher pusher(&store_, parameters_, {.lend = true});
+  pusher.BeginRound();
+  pusher.OnGradient(1, gradient_);
+  pusher.OnGradient(2, bad_);  // refused: it is not lent
+  EXPECT_FALSE(pusher.EndRound().ok());
+  std::atomic<bool> returned{false};
+  std::thread waits([&] {
+    pusher.AwaitLoans();
+    EXPECT_TRUE(returned);
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // enough to see a wait that is none
+  returned = true;
+  store_.ReturnLoans();
+  waits.join();
+}
+
+TEST_F(GradientPusherTest, GradientsThatMayBeSkippedAreNotLent) {
+  store_.KeepLoans();
+  GradientPusher pusher(&store_, parameters_, {.non_finite = NonFinite::kSkip, .lend = true});
+  pusher.BeginRound();
+  pusher.OnGradient(1, bad_);
+  ASSERT_TRUE(pusher.EndRound().ok());
+  pusher.AwaitLoans();
+  EXPECT_EQ(store_.events().back(), "nothing c 1");
 }
 
 TEST_F(GradientPusherTest, RowsAreAContributionToo) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tests/compress/codec/make_codec.h"
+#include "worker/push/lent_gradient.h"
 
 namespace slimps {
 namespace {
@@ -69,6 +70,44 @@ TEST_F(PayloadMakerTest, ARawGradientTravelsWhereItIs) {
   PayloadMaker scaling({.grad_scale = 4});
   EXPECT_EQ(Sent(scaling, {1, 2, 3}, *none_, *none_), (Floats{4, 8, 12}));
   EXPECT_EQ(grad_buf_->floats()[2], 12) << "scaled in place";
+}
+
+TEST_F(PayloadMakerTest, ALentGradientIsOnlyReadAndKeptAsLongAsItWasLent) {
+  const auto one_bit = MakeCodecOrDie("1bit"), dgc = MakeCodecOrDie("dgc:k=1,mu=0.5");
+  const Floats gradient = {1, -2, 3};
+  tensor_.elements = gradient.size();
+  tensor_.partitions = {{0, 0, gradient.size()}};
+  for (const bool until_acknowledged : {false, true}) {
+    bool is_returned = false;
+    const auto lend = [&]() -> std::shared_ptr<HostBuffer> {
+      is_returned = false;
+      const auto loan = std::make_shared<GradientLoan>(
+          LentGradient{.values = gradient,
+                       .place = {},
+                       .returned = [&](const absl::Status&) { is_returned = true; },
+                       .until_acknowledged = until_acknowledged});
+      return LendPartitions(tensor_, loan)[0];
+    };
+    const auto make = [&](PayloadMaker& maker, const Codec& codec, const Codec& compressor) {
+      auto made = maker.Make({.tensor = &tensor_, .round = ++round_, .grad_buf = lend()}, codec,
+                             compressor);
+      EXPECT_TRUE(made.ok()) << made.status();
+      return *std::move(made);
+    };
+    PayloadMaker plain({.grad_scale = 1}), scaling({.grad_scale = 4});
+    {
+      const MadePayload raw = make(plain, *none_, *none_);
+      EXPECT_EQ(is_returned, !until_acknowledged);
+      EXPECT_EQ(static_cast<const void*>(raw.payload.bytes().data()) == gradient.data(),
+                until_acknowledged);
+    }
+    EXPECT_TRUE(is_returned);
+    for (const Codec* codec : {none_.get(), one_bit.get(), dgc.get()}) {
+      const MadePayload made = make(scaling, *codec, *dgc);
+      EXPECT_TRUE(is_returned) << codec->spec().name;
+      EXPECT_EQ(gradient, (Floats{1, -2, 3})) << codec->spec().name;
+    }
+  }
 }
 
 TEST_F(PayloadMakerTest, ARawPushSendsWhatEncodedOnesHeldBackOnce) {

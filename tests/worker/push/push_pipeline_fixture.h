@@ -58,7 +58,11 @@ class PushPipelineTest : public ::testing::Test {
       grad_bufs.push_back(device_->AllocateHost(partition.elements).value());
       std::ranges::fill(grad_bufs.back()->floats(), value);
     }
-    return {tensor, round, priority, std::move(grad_bufs), std::abs(value)};
+    return {.tensor = tensor,
+            .round = round,
+            .priority = priority,
+            .grad_bufs = std::move(grad_bufs),
+            .gradient_bound = std::abs(value)};
   }
 
   // Holds up the push thread in its first message, until the caller keeps the returned promise.

@@ -227,8 +227,17 @@ class FakeStore final : public KVStore {
   absl::Status PushPull(const Key&, std::span<const float>, std::span<float>, int) override {
     return absl::UnimplementedError("not used by the trainer");
   }
-  absl::Status PushLent(const Key&, std::vector<LentGradient>, int) override {
-    return absl::UnimplementedError("a fake store takes no lent gradients");
+  absl::Status PushLent(const Key& key, std::vector<LentGradient> gradients,
+                        int priority) override {
+    const absl::Status pushed = Push(key, gradients.at(0).values, priority);
+    if (pushed.ok()) on_loan_.push_back(std::move(gradients[0].returned));
+    if (!keeps_loans_) ReturnLoans();
+    return pushed;
+  }
+  // Gives gradients back when the test says so, and not at once.
+  void KeepLoans() { keeps_loans_ = true; }
+  void ReturnLoans() {
+    for (const auto& returned : std::exchange(on_loan_, {})) returned(absl::OkStatus());
   }
   void PullTo(const Key& key, LentTarget out, int priority) override {
     PullAsync(key, out.values, priority, std::move(out.done));
@@ -321,6 +330,8 @@ class FakeStore final : public KVStore {
   const Codec* codec_ = nullptr;
   std::string type_ = "dist_sync";
   bool measuring_ = false;
+  bool keeps_loans_ = false;
+  std::vector<std::function<void(absl::Status)>> on_loan_;
   std::optional<uint64_t> fail_from_;
   absl::Status failure_, push_failure_;
   mutable std::mutex mutex_;

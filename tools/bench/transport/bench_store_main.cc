@@ -25,6 +25,7 @@ DEFINE_int32(root_port, 0, "the scheduler's port (environment: DMLC_PS_ROOT_PORT
 DEFINE_int32(num_workers, 1, "how many workers the job has (environment: DMLC_NUM_WORKER)");
 DEFINE_int32(num_servers, 1, "how many servers the job has (environment: DMLC_NUM_SERVER)");
 DEFINE_bool(checksums, true, "of payloads, on the wire");
+DEFINE_string(compression, "none", "the codec of all pushes; verify then finds what it loses");
 DEFINE_bool(list_models, false, "print the models that there are, and end");
 DEFINE_string(same_host, "shm", "how to reach servers of this machine: tcp, ipc or shm");
 
@@ -42,6 +43,8 @@ absl::StatusOr<KVStoreOptions> OptionsFromFlags() {
   options.num_workers = static_cast<uint32_t>(FLAGS_num_workers);
   options.num_servers = static_cast<uint32_t>(FLAGS_num_servers);
   options.checksums = FLAGS_checksums;
+  options.compression = FLAGS_compression;
+  options.fixed_threshold_bytes = 0;
   SLIMPS_ASSIGN_OR_RETURN(options.same_host, ParseSameHost(FLAGS_same_host));
   return options;
 }

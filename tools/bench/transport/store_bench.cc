@@ -14,6 +14,11 @@ constexpr uint64_t kMaxBytes = uint64_t{1} << 32;
 constexpr uint64_t kMaxKeys = 1 << 16;
 constexpr uint64_t kMaxRounds = uint64_t{1} << 24;
 
+absl::StatusOr<Gradients> GradientsOf(const Command& command) {
+  SLIMPS_ASSIGN_OR_RETURN(const uint64_t lend, command.Count("lend", 0, 1));
+  return lend == 1 ? Gradients::kLent : Gradients::kCopied;
+}
+
 }  // namespace
 
 std::vector<size_t> EqualParts(size_t bytes, size_t part_bytes) {
@@ -50,10 +55,11 @@ absl::StatusOr<Times> StoreBench::PushPull(const Command& command) {
   SLIMPS_ASSIGN_OR_RETURN(const uint64_t bytes, command.Count("bytes", sizeof(float), kMaxBytes));
   SLIMPS_ASSIGN_OR_RETURN(const uint64_t keys, command.Count("keys", 1, kMaxKeys));
   SLIMPS_ASSIGN_OR_RETURN(const uint64_t rounds, command.Count("rounds", 1, kMaxRounds));
+  SLIMPS_ASSIGN_OR_RETURN(const Gradients gradients, GradientsOf(command));
   SLIMPS_ASSIGN_OR_RETURN(TensorSet* const set,
                           Tensors(absl::StrCat("push_pull", bytes, "x", keys),
                                   std::vector<size_t>(keys, bytes / sizeof(float))));
-  return set->RunPipelined(rounds);
+  return set->RunPipelined(rounds, gradients);
 }
 
 absl::StatusOr<Times> StoreBench::Latency(const Command& command) {
@@ -69,6 +75,7 @@ absl::StatusOr<Times> StoreBench::Model(const Command& command) {
   SLIMPS_ASSIGN_OR_RETURN(const std::string name, command.Text("name"));
   SLIMPS_ASSIGN_OR_RETURN(const uint64_t part_bytes, command.Count("part_bytes", 0, kMaxBytes));
   SLIMPS_ASSIGN_OR_RETURN(const uint64_t rounds, command.Count("rounds", 1, kMaxRounds));
+  SLIMPS_ASSIGN_OR_RETURN(const Gradients gradients, GradientsOf(command));
   SLIMPS_ASSIGN_OR_RETURN(const ModelShape model, FindModel(name));
   std::vector<size_t> elements;
   if (part_bytes > 0) {
@@ -78,7 +85,7 @@ absl::StatusOr<Times> StoreBench::Model(const Command& command) {
   }
   SLIMPS_ASSIGN_OR_RETURN(TensorSet* const set,
                           Tensors(absl::StrCat(name, "/", part_bytes), elements));
-  return set->RunRounds(rounds);
+  return set->RunRounds(rounds, gradients);
 }
 
 absl::StatusOr<std::string> StoreBench::Verify() {

@@ -6,10 +6,12 @@
 //   absl::StatusOr<std::string> json =
 //       bench->Answer(*ParseCommand("push_pull bytes=4194304 keys=8 rounds=10"));
 //
-//   push_pull bytes=B keys=K rounds=R    pushes and pulls K tensors of B bytes, R times each
+//   push_pull bytes=B keys=K rounds=R lend=0
+//                                        pushes and pulls K tensors of B bytes, R times each;
+//                                        lend=1: the gradients are lent
 //   latency bytes=B count=N pause_us=P   N push-pulls, one after the other, each after a pause of P
 //                                        microseconds
-//   model name=MODEL part_bytes=0 rounds=R
+//   model name=MODEL part_bytes=0 rounds=R lend=0
 //                                        R rounds of that model's tensors; with part_bytes > 0, of
 //                                        the same bytes in tensors of that size and one rest
 //   verify                               checks that the weights are those of SGD; otherwise the

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -53,17 +54,33 @@ absl::StatusOr<std::unique_ptr<TensorSet>> TensorSet::Init(KVStore* store, const
   return set;
 }
 
-absl::Status TensorSet::PushPullAsync(size_t index, int priority) {
+absl::Status TensorSet::PushPullAsync(size_t index, int priority, Gradients gradients) {
   Tensor& tensor = tensors_[index];
   tensor.pushed_at = MonotonicSeconds();
-  SLIMPS_RETURN_IF_ERROR(store_->Push(tensor.key, tensor.gradient.floats(), priority));
+  tensor.to_come->store(gradients == Gradients::kLent ? 2 : 1);
+  const auto ended = [this, index, to_come = tensor.to_come.get()](const absl::Status& status) {
+    if (!status.ok() || --*to_come == 0) completions_.Add(index, status);
+  };
+  SLIMPS_RETURN_IF_ERROR(Push(tensor, priority, gradients, ended));
   push_seconds_ += MonotonicSeconds() - tensor.pushed_at;
-  store_->PullAsync(tensor.key, tensor.weights.floats(), priority,
-                    [this, index](absl::Status status) { completions_.Add(index, status); });
+  store_->PullAsync(tensor.key, tensor.weights.floats(), priority, ended);
   return absl::OkStatus();
 }
 
-absl::StatusOr<Times> TensorSet::RunPipelined(uint64_t rounds) {
+absl::Status TensorSet::Push(Tensor& tensor, int priority, Gradients gradients,
+                             std::function<void(absl::Status)> returned) {
+  if (gradients == Gradients::kCopied) {
+    return store_->Push(tensor.key, tensor.gradient.floats(), priority);
+  }
+  return store_->PushLent(tensor.key,
+                          {{.values = tensor.gradient.floats(),
+                            .place = {},
+                            .returned = std::move(returned),
+                            .until_acknowledged = true}},
+                          priority);
+}
+
+absl::StatusOr<Times> TensorSet::RunPipelined(uint64_t rounds, Gradients gradients) {
   SLIMPS_RETURN_IF_ERROR(store_->Barrier());
   Times times;
   times.samples_us.reserve(rounds * tensors_.size());
@@ -71,7 +88,7 @@ absl::StatusOr<Times> TensorSet::RunPipelined(uint64_t rounds) {
   const double begin = MonotonicSeconds();
   for (size_t i = 0; i < tensors_.size(); ++i) {
     tensors_[i].left = rounds - 1;
-    SLIMPS_RETURN_IF_ERROR(PushPullAsync(i, /*priority=*/0));
+    SLIMPS_RETURN_IF_ERROR(PushPullAsync(i, /*priority=*/0, gradients));
   }
   for (uint64_t pulled = 0; pulled < rounds * tensors_.size(); ++pulled) {
     SLIMPS_ASSIGN_OR_RETURN(const size_t index, completions_.Take());
@@ -80,14 +97,14 @@ absl::StatusOr<Times> TensorSet::RunPipelined(uint64_t rounds) {
     ++tensor.rounds;
     if (tensor.left == 0) continue;
     --tensor.left;
-    SLIMPS_RETURN_IF_ERROR(PushPullAsync(index, /*priority=*/0));
+    SLIMPS_RETURN_IF_ERROR(PushPullAsync(index, /*priority=*/0, gradients));
   }
   times.seconds = MonotonicSeconds() - begin;
   times.push_seconds = push_seconds_;
   return times;
 }
 
-absl::StatusOr<Times> TensorSet::RunRounds(uint64_t rounds) {
+absl::StatusOr<Times> TensorSet::RunRounds(uint64_t rounds, Gradients gradients) {
   SLIMPS_RETURN_IF_ERROR(store_->Barrier());
   Times times;
   push_seconds_ = 0;
@@ -95,7 +112,7 @@ absl::StatusOr<Times> TensorSet::RunRounds(uint64_t rounds) {
   double round_begin = begin;
   for (uint64_t round = 0; round < rounds; ++round) {
     for (size_t i = tensors_.size(); i-- > 0;) {
-      SLIMPS_RETURN_IF_ERROR(PushPullAsync(i, -static_cast<int>(i)));
+      SLIMPS_RETURN_IF_ERROR(PushPullAsync(i, -static_cast<int>(i), gradients));
     }
     for (size_t i = 0; i < tensors_.size(); ++i) {
       SLIMPS_ASSIGN_OR_RETURN(const size_t index, completions_.Take());

@@ -14,7 +14,9 @@
 #ifndef SLIMPS_TOOLS_BENCH_TRANSPORT_TENSOR_SET_H_
 #define SLIMPS_TOOLS_BENCH_TRANSPORT_TENSOR_SET_H_
 
+#include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -37,6 +39,10 @@ struct Times {
   std::vector<double> samples_us;                     // one per push-pull, or one per round
 };
 
+// kLent: codecs and the transport read the gradient where it lies (KVStore::PushLent), and a tensor
+// is in flight until it is given back.
+enum class Gradients { kCopied, kLent };
+
 // The optimizer that every worker must set before its first push; Check relies on it.
 wire::OptimizerSpec BenchOptimizer();
 
@@ -49,11 +55,11 @@ class TensorSet final {
 
   // Pushes and pulls each tensor `rounds` times. There is a sample per push-pull, from Push until
   // its weights have arrived.
-  [[nodiscard]] absl::StatusOr<Times> RunPipelined(uint64_t rounds);
+  [[nodiscard]] absl::StatusOr<Times> RunPipelined(uint64_t rounds, Gradients gradients);
 
   // Runs `rounds` rounds: pushes every tensor, last tensor first as in backward, then waits for all
   // weights. The first tensors have the highest priority. There is a sample per round.
-  [[nodiscard]] absl::StatusOr<Times> RunRounds(uint64_t rounds);
+  [[nodiscard]] absl::StatusOr<Times> RunRounds(uint64_t rounds, Gradients gradients);
 
   // Makes blocking push-pulls of the first tensor, each after a pause. There is a sample for each.
   [[nodiscard]] absl::StatusOr<Times> RunOneByOne(uint64_t count, absl::Duration pause);
@@ -71,11 +77,15 @@ class TensorSet final {
     uint64_t rounds = 0;  // pulled so far
     uint64_t left = 0;    // still to push in this run
     double pushed_at = 0;
+    // What is still to come of this push-pull: the weights, and a gradient that was lent.
+    std::unique_ptr<std::atomic<int>> to_come = std::make_unique<std::atomic<int>>(0);
   };
 
   TensorSet(KVStore* store, const std::string& name, const std::vector<size_t>& elements);
 
-  absl::Status PushPullAsync(size_t tensor, int priority);
+  absl::Status PushPullAsync(size_t tensor, int priority, Gradients gradients);
+  absl::Status Push(Tensor& tensor, int priority, Gradients gradients,
+                    std::function<void(absl::Status)> returned);
   absl::Status CheckTensor(const Tensor& tensor) const;
 
   KVStore* const store_;

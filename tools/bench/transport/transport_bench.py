@@ -27,6 +27,7 @@ TRANSPORTS = ("tcp", "ipc", "shm")
 SIZES = "4Ki,16Ki,64Ki,256Ki,1Mi,4Mi,16Mi,64Mi"
 QUICK_SIZES = "64Ki,1Mi"
 MODELS = "resnet50,vgg16,bert_base"
+LENT_SIZES, LENT_MODELS = "4Mi,16Mi,64Mi", "resnet50"
 PROGRAMS = {
     "slimps_scheduler": setup.PROGRAMS["slimps_scheduler"],
     "slimps_server": setup.PROGRAMS["slimps_server"],
@@ -106,11 +107,7 @@ def make_parser():
         help="bytes of a tensor, such as 4Ki,1Mi (%s; --quick: %s)" % (SIZES, QUICK_SIZES),
     )
     parser.add_argument(
-        "--shapes",
-        type=shape_list,
-        default=[(1, 1), (2, 2)],
-        metavar="LIST",
-        help="workers x servers (1x1,2x2)",
+        "--shapes", type=shape_list, metavar="LIST", help="workers x servers (1x1,2x2)"
     )
     parser.add_argument(
         "--model",
@@ -130,6 +127,12 @@ def make_parser():
         metavar="N",
         help="measurements of each figure (5; --quick: 1)",
     )
+    parser.add_argument(
+        "--lend",
+        action="store_true",
+        help="measure gradients that are lent, raw and in 1bit, beside gradients that are copied,"
+        " and nothing else (1x1, 4Mi,16Mi,64Mi, resnet50)",
+    )
     parser.add_files()
     return parser
 
@@ -137,10 +140,13 @@ def make_parser():
 def settle(options):
     """Sets the options that were not given; returns the options."""
     quick = options.quick
+    sizes, models = (LENT_SIZES, LENT_MODELS) if options.lend else (SIZES, MODELS)
+    if options.shapes is None:
+        options.shapes = [(1, 1)] if options.lend else [(1, 1), (2, 2)]
     if options.sizes is None:
-        options.sizes = size_list(QUICK_SIZES if quick else SIZES)
+        options.sizes = size_list(QUICK_SIZES if quick else sizes)
     if options.model is None:
-        options.model = [] if quick else model_list(MODELS)
+        options.model = [] if quick else model_list(models)
     options.seconds = options.seconds or (0.02 if quick else 0.5)
     options.repeats = options.repeats or (1 if quick else 5)
     return options

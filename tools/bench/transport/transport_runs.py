@@ -8,11 +8,13 @@ import tempfile
 import time
 
 from bench import bench_processes
+from bench import common
 
 PART_BYTES = 4 << 20  # largest raw message
 IN_FLIGHT_BYTES = 32 << 20
 FEWEST_KEYS, MOST_KEYS = 2, 256
 LATENCY_BYTES = 1024
+LENDING_CODECS = ("none", "1bit")  # only weights of "none" can be verified
 PACE_US = 1000  # pause before each round trip of the paced figures
 # The raw transports that a transport is compared with, for streams and for round trips. Raw ZeroMQ
 # has no shared memory.
@@ -150,7 +152,7 @@ def measure_push_pull(stage, size, options):
     keys, message, window = in_flight(size)
     one_way = raw_side(stage.raw_stream, "one_way", message, window)
     two_way = raw_side(stage.raw_stream, "two_way", message, window)
-    command = "push_pull bytes=%d keys=%d rounds=%%d" % (size, keys)
+    command = "push_pull bytes=%d keys=%d rounds=%%d lend=0" % (size, keys)
     plain, checked = (Side(job, command, keys * size, 2) for job in (stage.plain, stage.checked))
     in_turn([one_way, two_way, plain, checked], options)
     row = stage.row("push_pull", bytes=size)
@@ -203,7 +205,7 @@ def measure_latency(stage, options):
 
 def measure_model(stage, job, model, options):
     sides = [
-        Side(job, "model name=%s part_bytes=%d rounds=%%d" % (model, part), 0, 1)
+        Side(job, "model name=%s part_bytes=%d rounds=%%d lend=0" % (model, part), 0, 1)
         for part in (0, PART_BYTES)
     ]
     keys, message, window = in_flight(PART_BYTES)
@@ -233,6 +235,41 @@ def measure_model(stage, job, model, options):
         in_flight_bytes=size,
     )
     return row
+
+
+def measure_lending(stage, job, command, unit_bytes, options):
+    """Returns a row about gradients that are lent, beside gradients that are copied."""
+    copied, lent = (
+        Side(job, "%s rounds=%%d lend=%d" % (command, lend), unit_bytes, 2) for lend in (0, 1)
+    )
+    in_turn([copied, lent], options)
+    row = stage.row("lending")
+    row.update(
+        copied_gbps=copied.gbps(),
+        lent_gbps=lent.gbps(),
+        lent_to_copied=statistics.median(
+            mine / theirs for mine, theirs in zip(lent.rates, copied.rates)
+        ),
+    )
+    return row
+
+
+def measure_all_lending(stage, options, say):
+    for size in options.sizes:
+        keys, _, _ = in_flight(size)
+        command = "push_pull bytes=%d keys=%d" % (size, keys)
+        row = measure_lending(stage, stage.plain, command, keys * size, options)
+        say({**row, "tensors": common.size_name(size), "bytes": size, "codec": "none"})
+    stage.plain.ask("verify")
+    for model in options.model:
+        for codec in LENDING_CODECS:
+            with stage.job(False, codec) as job:
+                command = "model name=%s part_bytes=0" % model
+                job.ask(command + " rounds=1 lend=1")
+                if codec == "none":  # comes first
+                    size = job.ask("verify")[0]["verified_bytes"]
+                row = measure_lending(stage, job, command, size, options)
+                say({**row, "tensors": model, "codec": codec})
 
 
 class Stage:
@@ -266,17 +303,22 @@ class Stage:
     def __exit__(self, *failure):
         return self.stack.__exit__(*failure)
 
-    def job(self, checksums):
-        name = "%s %dx%d %s checksums" % (
+    def job(self, checksums, codec="none"):
+        name = "%s %dx%d %s checksums, codec %s" % (
             self.transport,
             *self.shape,
             "with" if checksums else "without",
+            codec,
         )
         return bench_processes.Cluster(
             self.processes,
             name,
             self.programs,
-            ["--same_host=" + self.transport, "--checksums=%s" % str(checksums).lower()],
+            [
+                "--same_host=" + self.transport,
+                "--checksums=%s" % str(checksums).lower(),
+                "--compression=" + codec,
+            ],
             ["--same_host=" + self.transport],
             *self.shape,
         )
@@ -292,6 +334,8 @@ class Stage:
 
 
 def measure_stage(stage, options, say):
+    if options.lend:
+        return measure_all_lending(stage, options, say)
     for size in options.sizes:
         say(measure_push_pull(stage, size, options))
     say(measure_latency(stage, options))

@@ -10,6 +10,7 @@ SHARED_BAR = 2.0  # shared memory / raw tcp's two-way figure, at least, from LAR
 LATENCY_BAR = 1.5  # round trip / raw ZeroMQ's round trip, at most
 MODEL_BAR = 1.15  # a model's round / the same bytes in 4 MiB tensors, at most
 MODELS_WITH_BAR = ("resnet50",)
+LENT_BAR, LENT_ANY_BAR = 1.08, 1.0  # lent / copied, at least: one size by tcp; anything else
 HEADINGS = {
     "push_pull": (
         "transport",
@@ -49,15 +50,27 @@ HEADINGS = {
         "fraction",
         "bar",
     ),
+    "lending": (
+        "transport",
+        "shape",
+        "tensors",
+        "codec",
+        "copied GB/s",
+        "lent GB/s",
+        "x copied",
+        "bar",
+    ),
 }
 TITLES = {
     "push_pull": "push-pull, GB/s of fp32 gradient per worker, both directions moving",
     "latency": "one push-pull at a time",
     "model_round": "every tensor of a model pushed and pulled once",
+    "lending": "push-pull of gradients that are lent, beside gradients that are copied",
 }
 
 RATES = dict.fromkeys(("goodput_gbps", "raw_zmq_gbps", "fraction_of_raw"), NUMBER)
-ROW = {"transport": TEXT, "workers": COUNT, "servers": COUNT, **RATES}
+OF_STAGE = {"transport": TEXT, "workers": COUNT, "servers": COUNT}
+ROW = {**OF_STAGE, **RATES}
 # The fields of a report that the tables read.
 SHAPE = {
     "machine": {"cpu": TEXT, "cores": COUNT, "memory_bytes": POSITIVE, "congestion_control": TEXT},
@@ -99,6 +112,12 @@ SHAPE = {
                     "model": TEXT,
                     **dict.fromkeys(("round_ms", "round_4mib_ms", "ratio_to_4mib"), NUMBER),
                 },
+                "lending": {
+                    **OF_STAGE,
+                    "tensors": TEXT,
+                    "codec": TEXT,
+                    **dict.fromkeys(("copied_gbps", "lent_gbps", "lent_to_copied"), NUMBER),
+                },
             },
         )
     ],
@@ -117,11 +136,21 @@ def bar_of(row):
         )
     if row["op"] == "model_round" and row["model"] in MODELS_WITH_BAR:
         return verdict(row["ratio_to_4mib"] <= MODEL_BAR, "%.2f x" % MODEL_BAR)
+    if row["op"] == "lending":
+        bar = LENT_BAR if row["transport"] == "tcp" and "bytes" in row else LENT_ANY_BAR
+        return verdict(row["lent_to_copied"] >= bar, "%.2f" % bar)
     return ""
 
 
 def cells(row):
     head = [row["transport"], "%dx%d" % (row["workers"], row["servers"])]
+    if row["op"] == "lending":
+        return (
+            head
+            + [row["tensors"], row["codec"]]
+            + ["%.3f" % row[field] for field in ("copied_gbps", "lent_gbps", "lent_to_copied")]
+            + [bar_of(row)]
+        )
     rates = [
         "%.3f" % row["goodput_gbps"],
         "%.3f" % row["raw_zmq_gbps"],
