@@ -228,6 +228,7 @@ wire::SavedPolicy PolicySide::Save(uint64_t rounds, const wire::CodecMap& newest
   wire::CodecMap* const last = saved.mutable_decisions(saved.decisions_size() - 1);
   last->set_version(newest.version());
   last->set_policy_state(newest.policy_state());
+  if (choice_.has_value()) PutSteps(choice_->Peek(), &saved);
   return saved;
 }
 
@@ -240,6 +241,10 @@ void PolicySide::Resume(const wire::SavedPolicy& saved) {
     coming_.push_back(PolicyDecisionOf(map));
     Keep(map);
   }
+  choice_.emplace(coming_.front(), workers_);
+  coming_.pop_front();
+  choice_->Resume(StepsOf(saved));
+  choice_->Observe(std::vector<double>(saved.gains().begin(), saved.gains().end()));
   const wire::CodecMap& newest = *saved.decisions().rbegin();
   // Before the scheduler's first decision there is no state: its controller begins anew.
   if (!newest.policy_state().empty()) resumed_ = newest;

@@ -79,9 +79,7 @@ void LevelProbe::BeginRound(uint64_t round, SteadyTime submitted, CompressionPla
     ended.emplace();
     // Threads of a user may overtake each other.
     ended->iteration = std::max(absl::ZeroDuration(), submitted - began_);
-    for (const double norm2 : decoded_norm2_) {
-      ended->gains.push_back(input_norm2_ > 0 ? norm2 / input_norm2_ : 1);
-    }
+    ended->gains = Gains();
   }
   input_norm2_ = 0;
   decoded_norm2_.clear();
@@ -262,7 +260,17 @@ void LevelProbe::Try(const Codec& codec, const EncodeInput& input, size_t elemen
   figures->known = true;
 }
 
+std::vector<double> LevelProbe::Gains() const {
+  std::vector<double> gains;
+  for (const double norm2 : decoded_norm2_) {
+    gains.push_back(input_norm2_ > 0 ? norm2 / input_norm2_ : 1);
+  }
+  return gains;
+}
+
 void LevelProbe::Save(wire::SavedPolicy* saved) const {
+  const std::vector<double> gains = Gains();
+  saved->mutable_gains()->Add(gains.begin(), gains.end());
   for (const auto& [key, tensor] : tensors_) {
     for (size_t i = 0; i < tensor.partitions.size(); ++i) {
       const std::vector<float>& sum = tensor.partitions[i].sum;

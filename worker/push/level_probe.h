@@ -66,8 +66,8 @@ class LevelProbe final {
   // key.
   [[nodiscard]] absl::StatusOr<Report> Take(CompressionPlan* plan);
 
-  // Adds what was summed up since the last Take, for a job that goes on later. Load takes it back,
-  // as far as the partitions are those of `tensors`.
+  // Adds what was summed up since the last Take, and the newest round's gains, for a job that goes
+  // on later. Load takes the sums back, as far as the partitions are those of `tensors`.
   void Save(wire::SavedPolicy* saved) const;
   [[nodiscard]] absl::Status Load(const wire::SavedPolicy& saved,
                                   const std::vector<const TensorPlan*>& tensors,
@@ -104,6 +104,8 @@ class LevelProbe final {
   // Encodes the sample. A codec that cannot encode it leaves `figures` as they are. Each codec
   // encodes anew, since a report says how long that takes.
   void Try(const Codec& codec, const EncodeInput& input, size_t elements, Figures* figures);
+  // Returns |C(x)|^2 / |x|^2 of the newest round, by step.
+  std::vector<double> Gains() const;
   // Adds to the gains of this round.
   void TrySteps(const std::vector<const Codec*>& steps, const EncodeInput& input, double scale);
   static void AddTo(const Tensor& tensor, TensorReport* report);

@@ -16,6 +16,7 @@
 #include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -24,6 +25,26 @@
 #include "compress/policy/controllers/report.h"
 
 namespace slimps {
+
+template <typename Message>
+void PutSteps(const std::vector<StepReport>& steps, Message* message) {
+  for (const StepReport& step : steps) {
+    auto* const out = message->add_steps();
+    out->set_rounds(step.rounds);
+    out->set_iteration_ns(step.iteration_ns);
+    out->set_gain(step.gain);
+  }
+}
+
+template <typename Message>
+std::vector<StepReport> StepsOf(const Message& message) {
+  std::vector<StepReport> steps;
+  for (const auto& step : message.steps()) {
+    steps.push_back(
+        {.rounds = step.rounds(), .iteration_ns = step.iteration_ns(), .gain = step.gain()});
+  }
+  return steps;
+}
 
 // Sets all fields of `message` except its policy and what a resumed worker adds.
 template <typename Message>
@@ -35,12 +56,7 @@ void PutReport(const Report& report, Message* message) {
   message->set_pulls_follow_pushes(report.pulls_follow_pushes);
   message->mutable_link()->set_startup_ns(report.link.startup_ns);
   message->mutable_link()->set_ns_per_byte(report.link.ns_per_byte);
-  for (const StepReport& step : report.steps) {
-    auto* const out = message->add_steps();
-    out->set_rounds(step.rounds);
-    out->set_iteration_ns(step.iteration_ns);
-    out->set_gain(step.gain);
-  }
+  PutSteps(report.steps, message);
   std::map<std::string, uint32_t> numbers;
   for (const TensorReport& tensor : report.tensors) {
     auto* const out = message->add_tensors();
@@ -76,11 +92,8 @@ absl::StatusOr<Report> ReportOf(const Message& message, uint32_t worker) {
                 .learning_rate = message.learning_rate(),
                 .pulls_follow_pushes = message.pulls_follow_pushes(),
                 .link = {.startup_ns = message.link().startup_ns(),
-                         .ns_per_byte = message.link().ns_per_byte()}};
-  for (const auto& step : message.steps()) {
-    report.steps.push_back(
-        {.rounds = step.rounds(), .iteration_ns = step.iteration_ns(), .gain = step.gain()});
-  }
+                         .ns_per_byte = message.link().ns_per_byte()},
+                .steps = StepsOf(message)};
   for (const auto& tensor : message.tensors()) {
     TensorReport& read = report.tensors.emplace_back();
     read.tensor = {.key = tensor.key(),

@@ -11,6 +11,8 @@ namespace {
 // The paper's smoothing factor of the moving average is N / 100 for N workers (section III-C).
 constexpr double kSmoothingPerWorker = 0.01;
 
+constexpr uint64_t kKeptTimes = SampleWindow::kKept;
+
 }  // namespace
 
 StepChoice::StepChoice(const PolicyDecision& decision, uint32_t workers)
@@ -56,16 +58,33 @@ void StepChoice::EndIteration(size_t step, double iteration_ns) {
   steps_[step].iteration_ns.Add(static_cast<int64_t>(iteration_ns));
 }
 
-std::vector<StepReport> StepChoice::TakeReport() {
+std::vector<StepReport> StepChoice::Peek() const {
   std::vector<StepReport> report;
-  for (Step& step : steps_) {
-    const uint64_t rounds = std::exchange(step.rounds, 0);
-    const SampleWindow times = std::exchange(step.iteration_ns, SampleWindow());
-    report.push_back({.rounds = rounds,
-                      .iteration_ns = static_cast<double>(times.average()),
+  for (const Step& step : steps_) {
+    report.push_back({.rounds = step.rounds,
+                      .iteration_ns = static_cast<double>(step.iteration_ns.average()),
                       .gain = step.gain.value_or(0)});
   }
   return report;
+}
+
+std::vector<StepReport> StepChoice::TakeReport() {
+  std::vector<StepReport> report = Peek();
+  for (Step& step : steps_) {
+    step.rounds = 0;
+    step.iteration_ns = SampleWindow();
+  }
+  return report;
+}
+
+void StepChoice::Resume(std::span<const StepReport> steps) {
+  for (size_t i = 0; i < std::min(steps.size(), steps_.size()); ++i) {
+    steps_[i].rounds = steps[i].rounds;
+    if (steps[i].gain > 0) steps_[i].gain = steps[i].gain;
+    for (uint64_t round = 0; round < std::min(steps[i].rounds, kKeptTimes); ++round) {
+      steps_[i].iteration_ns.Add(static_cast<int64_t>(steps[i].iteration_ns));
+    }
+  }
 }
 
 }  // namespace slimps

@@ -50,8 +50,12 @@ class StepChoice final {
   // checkpoint between two rounds, do not move what is reported. REQUIRES: step < steps().
   void EndIteration(size_t step, double iteration_ns);
 
-  // Returns the report since the last one, one entry per step, and begins the next.
+  // Returns the report since the last one, one entry per step; TakeReport also begins the next.
+  std::vector<StepReport> Peek() const;
   std::vector<StepReport> TakeReport();
+
+  // Goes on from what Peek returned under the same decision, in a job that has ended.
+  void Resume(std::span<const StepReport> steps);
 
  private:
   struct Step {

@@ -121,6 +121,29 @@ TEST_F(PolicySideTest, StepsFollowGainsFromTheDecisionsRoundOn) {
   EXPECT_EQ(side_.step(), dense);
 }
 
+TEST_F(PolicySideTest, AResumedOneKnowsTheGainsOfItsSteps) {
+  const std::string gravac = "gravac:theta_min=10,window=10,epsilon=0.5";
+  Begin(gravac);
+  side_.BeginRound(1);
+  side_.EndRound(std::vector<double>{0.4, 0.45, 1}, absl::Milliseconds(7));
+  side_.BeginRound(2);
+  EXPECT_EQ(side_.step(), 2u);
+  wire::SavedPolicy saved = side_.Save(2, Map(1, 0, ""));
+  for (const double high : {20.0, 0.9, 1.0})
+    saved.add_gains(high);  // of round 2: 0.4 + 2 % of 19.6
+
+  PolicySide next;
+  ASSERT_TRUE(next.Start(gravac, 2).ok());
+  next.Begin(Tensors(), *next.Decide(Tensors()));
+  next.Resume(saved);
+  next.BeginRound(1);
+  EXPECT_EQ(next.step(), 0u) << "the first gain is 0.79 by now";
+  wire::PolicyReport report;
+  next.PutReport(9, {}, &report);
+  EXPECT_EQ(report.steps(1).rounds(), 1u) << "round 1, in which no gain was known";
+  EXPECT_EQ(report.steps(1).iteration_ns(), 7e6);
+}
+
 TEST_F(PolicySideTest, DecisionsAreKeptThatChangeSomething) {
   Begin(kLgreco);
   EXPECT_EQ(side_.decisions().size(), 1u);
