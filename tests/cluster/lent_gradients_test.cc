@@ -16,6 +16,8 @@
 #include "proto/base/mutex.h"
 #include "tests/cluster/gradient_memory.h"
 #include "tests/cluster/in_process_cluster.h"
+#include "tests/cluster/random_values.h"
+#include "worker/exchange/weight_exchange.h"
 
 namespace slimps {
 namespace {
@@ -26,15 +28,25 @@ using testing::HasSubstr;
 class LentMemory final : public HostMemory {
  public:
   explicit LentMemory(bool until_acknowledged) : until_acknowledged_(until_acknowledged) {}
-  ~LentMemory() override { EXPECT_EQ(lent_, 0) << "gradients were not given back"; }
+  ~LentMemory() override {
+    // The last weights may come before the transport has dropped the gradients.
+    MutexLock lock(&mutex_);
+    const auto none = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return lent_ == 0; };
+    EXPECT_TRUE(given_back_.Await(&mutex_, absl::Seconds(30), none));
+  }
 
   void Push(KVStore& store, size_t i, const std::vector<float>& gradient) override {
     const auto memory = std::make_shared<std::vector<float>>(gradient);
-    ++lent_;
+    {
+      MutexLock lock(&mutex_);
+      ++lent_;
+    }
     const auto returned = [this, memory](const absl::Status& status) {
       EXPECT_TRUE(status.ok()) << status;
       std::ranges::fill(*memory, std::numeric_limits<float>::quiet_NaN());
+      MutexLock lock(&mutex_);
       --lent_;
+      given_back_.NotifyAll();
     };
     ASSERT_STATUS_OK(store.PushLent(KeyOf(i),
                                     {{.values = *memory,
@@ -46,7 +58,9 @@ class LentMemory final : public HostMemory {
 
  private:
   const bool until_acknowledged_;
-  std::atomic<int> lent_{0};
+  Mutex mutex_;
+  CondVar given_back_;
+  int lent_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 class LentGradients : public testing::TestWithParam<std::tuple<const char*, bool>> {};
@@ -111,24 +125,52 @@ TEST(LentGradient, ThatIsNotFiniteFailsItsEndAndTheStoreByName) {
     cluster.store.compression = codec;
     cluster.store.fixed_threshold_bytes = 0;
     cluster.store.partition_bytes = 64 << 10;
-    InProcessCluster(cluster).RunWorkers([](KVStore& store) {
-      std::vector<float> gradient(40000, 1.0f);
+    std::vector<float> gradient(40000, 1.0f);
+    Awaited returned;
+    InProcessCluster(cluster).RunWorkers([&](KVStore& store) {
       ASSERT_STATUS_OK(store.Init({{.key = "w", .shape = {40000}, .value = gradient}}));
       gradient[39000] = std::numeric_limits<float>::quiet_NaN();
-      Awaited returned;
       ASSERT_STATUS_OK(store.PushLent("w",
                                       {{.values = gradient,
                                         .place = {},
                                         .returned = returned.Callback(),
                                         .until_acknowledged = true}},
                                       0));
-      const absl::Status status = returned.Await();
-      EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-      EXPECT_THAT(std::string(status.message()), HasSubstr("push of key s:w: element 39000"));
       EXPECT_THAT(std::string(store.Wait().message()), HasSubstr("element 39000"));
       EXPECT_FALSE(store.Push("w", gradient, 0).ok());
     });
+    // Parts that were sent raw are kept until the store is closed.
+    const absl::Status status = returned.Await();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << codec;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("push of key s:w: element 39000"));
   }
+}
+
+TEST(LentGradient, ThatIsNotFiniteIsTheStepsErrorInASynchronousExchange) {
+  ClusterOptions cluster;
+  cluster.job_fails = true;
+  cluster.workers = cluster.servers = 1;
+  cluster.store.compression = "1bit";
+  cluster.store.fixed_threshold_bytes = 0;
+  std::vector<float> weights(100);  // until the store is closed
+  InProcessCluster(cluster).RunWorkers([&weights](KVStore& store) {
+    const std::vector<Parameter> parameters = {{.name = "w", .shape = {100}, .values = weights}};
+    const auto exchange = StartExchange(&store, parameters, Sgd(0.1, 0), {});
+    ASSERT_STATUS_OK(exchange.status());
+    std::vector<float> gradient(100, 1.0f);
+    for (const float last : {1.0f, std::numeric_limits<float>::infinity()}) {
+      gradient[99] = last;
+      ASSERT_STATUS_OK((*exchange)->BeginStep());
+      (*exchange)->OnGradient(0, gradient);
+      const absl::Status ended = (*exchange)->EndStep();
+      if (last == 1.0f) {
+        ASSERT_STATUS_OK(ended);
+        continue;
+      }
+      EXPECT_EQ(ended.code(), absl::StatusCode::kInvalidArgument);
+      EXPECT_THAT(std::string(ended.message()), HasSubstr("push of key s:w: element 99 is inf"));
+    }
+  });
 }
 
 TEST(LentGradient, IsNotGivenBackByAPushThatIsRefused) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
@@ -28,19 +29,22 @@ class GradientPusher::Loans final {
     MutexLock lock(&mutex_);
     ++open_;
   }
-  void End() {
+  void End(const absl::Status& pushed) {
     MutexLock lock(&mutex_);
+    status_.Update(pushed);
     if (--open_ == 0) none_.NotifyAll();
   }
-  void AwaitNone() {
+  absl::Status AwaitNone() {
     MutexLock lock(&mutex_);
     while (open_ > 0) none_.Wait(&mutex_);
+    return std::exchange(status_, absl::OkStatus());
   }
 
  private:
   Mutex mutex_;
   CondVar none_;
   size_t open_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
 };
 
 GradientPusher::GradientPusher(KVStore* store, std::span<const Parameter> parameters,
@@ -95,17 +99,17 @@ void GradientPusher::Push(size_t index, std::span<const float> gradient) {
 
 absl::Status GradientPusher::Lend(size_t index, std::span<const float> gradient) {
   loans_->Add();
-  const absl::Status pushed =
-      store_->PushLent(keys_[index],
-                       {{.values = gradient,
-                         .place = {},
-                         .returned = [loans = loans_](const absl::Status&) { loans->End(); }}},
-                       PriorityOf(index));
-  if (!pushed.ok()) loans_->End();
+  const absl::Status pushed = store_->PushLent(
+      keys_[index],
+      {{.values = gradient,
+        .place = {},
+        .returned = [loans = loans_](const absl::Status& given_back) { loans->End(given_back); }}},
+      PriorityOf(index));
+  if (!pushed.ok()) loans_->End(absl::OkStatus());
   return pushed;
 }
 
-void GradientPusher::AwaitLoans() { loans_->AwaitNone(); }
+absl::Status GradientPusher::AwaitLoans() { return loans_->AwaitNone(); }
 
 void GradientPusher::OnRows(size_t index, std::span<const int64_t> rows,
                             std::span<const float> values) {

@@ -67,9 +67,9 @@ class GradientPusher final {
   // round's first error.
   [[nodiscard]] absl::Status EndRound();
 
-  // Waits until the store has given back every gradient. It ends: a store that fails gives back
-  // what it has.
-  void AwaitLoans();
+  // Waits until the store has given back every gradient, and returns the first error that one came
+  // back with, as of a push. It ends: a store that fails gives back what it has.
+  [[nodiscard]] absl::Status AwaitLoans();
 
   const Key& key(size_t index) const { return keys_[index]; }
   size_t size() const { return keys_.size(); }

@@ -42,8 +42,9 @@ class SyncExchange final : public WeightExchange {
 
   absl::Status EndStep() override {
     const absl::Status ended = ExchangeRound();
-    pusher_.AwaitLoans();  // mostly long over: weights come after their gradients
-    return ended;
+    // Mostly long over: weights come after their gradients.
+    const absl::Status given_back = pusher_.AwaitLoans();
+    return given_back.ok() ? ended : given_back;
   }
 
   absl::Status SetHyper(size_t index, const Hyper& hyper) override {

@@ -65,12 +65,12 @@ TEST_F(GradientPusherTest, GradientsOnLoanAreAwaited) {
   EXPECT_FALSE(pusher.EndRound().ok());
   std::atomic<bool> returned{false};
   std::thread waits([&] {
-    pusher.AwaitLoans();
+    EXPECT_EQ(pusher.AwaitLoans().message(), "gone");
     EXPECT_TRUE(returned);
   });
   std::this_thread::sleep_for(std::chrono::milliseconds(20));  // enough to see a wait that is none
   returned = true;
-  store_.ReturnLoans();
+  store_.ReturnLoans(absl::DataLossError("gone"));
   waits.join();
 }
 
@@ -80,7 +80,7 @@ TEST_F(GradientPusherTest, GradientsThatMayBeSkippedAreNotLent) {
   pusher.BeginRound();
   pusher.OnGradient(1, bad_);
   ASSERT_TRUE(pusher.EndRound().ok());
-  pusher.AwaitLoans();
+  EXPECT_TRUE(pusher.AwaitLoans().ok());
   EXPECT_EQ(store_.events().back(), "nothing c 1");
 }
 

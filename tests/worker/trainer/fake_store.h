@@ -236,8 +236,8 @@ class FakeStore final : public KVStore {
   }
   // Gives gradients back when the test says so, and not at once.
   void KeepLoans() { keeps_loans_ = true; }
-  void ReturnLoans() {
-    for (const auto& returned : std::exchange(on_loan_, {})) returned(absl::OkStatus());
+  void ReturnLoans(const absl::Status& with = absl::OkStatus()) {
+    for (const auto& returned : std::exchange(on_loan_, {})) returned(with);
   }
   void PullTo(const Key& key, LentTarget out, int priority) override {
     PullAsync(key, out.values, priority, std::move(out.done));
