@@ -14,6 +14,7 @@
 #include "tests/cluster/in_process_cluster.h"
 #include "tests/cluster/random_values.h"
 #include "tests/worker/device/cuda/fake_cuda_driver.h"
+#include "worker/exchange/weight_exchange.h"
 
 namespace slimps {
 namespace {
@@ -260,6 +261,67 @@ TEST_F(OneGpu, AnAsynchronousStoresPullSeesThisWorkersPush) {
         }
       },
       cluster);
+}
+
+TEST_F(OneGpu, ASynchronousExchangeTakesItsGradientsFromTheGpu) {
+  const std::vector<float> begin = Random(100, 1);
+  std::vector<float> weights;  // until the store is closed
+  std::vector<std::vector<float>> expected;
+  for (const bool on_gpu : {false, true}) {
+    ClusterOptions cluster;
+    cluster.workers = cluster.servers = 1;
+    cluster.store.compression = "1bit";
+    cluster.store.fixed_threshold_bytes = 0;
+    cluster.store.cuda_driver = &driver_;
+    weights = begin;
+    InProcessCluster(cluster).RunWorkers([&](KVStore& store) {
+      const std::vector<Parameter> parameters = {{.name = "w", .shape = {100}, .values = weights}};
+      const auto exchange = StartExchange(&store, parameters, Sgd(0.1, 0.9), {});
+      ASSERT_STATUS_OK(exchange.status());
+      for (size_t step = 0; step < 5; ++step) {
+        ASSERT_STATUS_OK((*exchange)->BeginStep());
+        const std::vector<float> gradient = Random(100, 10 + step);
+        if (on_gpu) {
+          driver_.Launch(stream_, {}, memory_,
+                         [=, this] { std::ranges::copy(gradient, memory_.begin()); });
+          (*exchange)->OnGradient(0, memory_, place_);
+        } else {
+          (*exchange)->OnGradient(0, gradient);
+        }
+        ASSERT_STATUS_OK((*exchange)->EndStep());
+        if (on_gpu) {
+          EXPECT_EQ(weights, expected[step]) << step;
+        } else {
+          expected.push_back(weights);
+        }
+      }
+    });
+  }
+  EXPECT_EQ(expected.size(), 5u);
+}
+
+TEST_F(OneGpu, AnExchangeThatReadsGradientsItselfRefusesThoseOfAGpu) {
+  std::vector<float> weights(100);
+  const ExchangeOptions skips{.non_finite = NonFinite::kSkip}, clips{.clip_norm = 1},
+      backs_up{.backup = MirroringBackup()};
+  for (const auto& [options, why] : {std::pair(skips, "skipped"), std::pair(clips, "clipped"),
+                                     std::pair(backs_up, "backup model's local step")}) {
+    ClusterOptions cluster;
+    cluster.workers = cluster.servers = 1;
+    cluster.store.cuda_driver = &driver_;
+    InProcessCluster(cluster).RunWorkers([&, &options = options, &why = why](KVStore& store) {
+      const std::vector<Parameter> parameters = {{.name = "w", .shape = {100}, .values = weights}};
+      const auto exchange = StartExchange(&store, parameters, Sgd(0.1, 0), options);
+      ASSERT_STATUS_OK(exchange.status());
+      ASSERT_STATUS_OK((*exchange)->BeginStep());
+      (*exchange)->OnGradient(0, memory_, place_);
+      const absl::Status ended = (*exchange)->EndStep();
+      EXPECT_EQ(ended.code(), absl::StatusCode::kInvalidArgument);
+      EXPECT_THAT(std::string(ended.message()),
+                  HasSubstr("gradient of key s:w: expected gradients"));
+      EXPECT_THAT(std::string(ended.message()), HasSubstr(why));
+    });
+  }
 }
 
 TEST_F(OneGpu, AStoreThatIsDestroyedEndsWhatIsUnderWay) {

@@ -94,7 +94,7 @@ STANDS_ON = {
         "worker/saved",
         "worker/tensor",
     ],
-    "worker/exchange": ["worker", "worker/local"],
+    "worker/exchange": ["worker", "worker/device", "worker/local"],
     "worker/trainer": ["worker", "worker/exchange", "worker/tensor"],
     "worker/capi": ["worker", "worker/device", "worker/exchange"],
 }

@@ -136,6 +136,20 @@ slimps_status PushPart(const char* function, slimps_exchange* exchange, size_t e
   return may_wait ? AwaitStep(function, exchange, push) : status;
 }
 
+slimps_status PushGradient(const char* function, slimps_exchange* exchange, size_t index,
+                           const float* gradient, size_t elements, slimps_place place) {
+  const auto check = [=](const Exchange& one) -> absl::Status {
+    SLIMPS_RETURN_IF_ERROR(CheckIndex(one, index));
+    SLIMPS_RETURN_IF_ERROR(ToPlace("place", place, SLIMPS_LENT).status());
+    return ToSpan("gradient", gradient, elements).status();
+  };
+  return PushPart(function, exchange, elements, check, [=](WeightExchange* one) -> absl::Status {
+    SLIMPS_ASSIGN_OR_RETURN(const Place at, ToPlace("place", place, SLIMPS_LENT));
+    one->OnGradient(index, {gradient, elements}, at);
+    return absl::OkStatus();
+  });
+}
+
 }  // namespace
 }  // namespace slimps
 
@@ -182,14 +196,14 @@ slimps_status slimps_exchange_begin_step(slimps_exchange* exchange) {
 
 slimps_status slimps_exchange_gradient(slimps_exchange* exchange, size_t index,
                                        const float* gradient, size_t elements) {
-  const auto check = [=](const Exchange& one) -> absl::Status {
-    SLIMPS_RETURN_IF_ERROR(slimps::CheckIndex(one, index));
-    return slimps::ToSpan("gradient", gradient, elements).status();
-  };
-  return slimps::PushPart(__func__, exchange, elements, check, [=](WeightExchange* one) {
-    one->OnGradient(index, {gradient, elements});
-    return absl::OkStatus();
-  });
+  return slimps::PushGradient(__func__, exchange, index, gradient, elements, {});
+}
+
+slimps_status slimps_exchange_gradient_at(slimps_exchange* exchange, size_t index,
+                                          const float* gradient, size_t elements,
+                                          const slimps_place* place) {
+  const slimps_place at = place == nullptr ? slimps_place{} : *place;
+  return slimps::PushGradient(__func__, exchange, index, gradient, elements, at);
 }
 
 slimps_status slimps_exchange_rows(slimps_exchange* exchange, size_t index, const int64_t* rows,

@@ -24,6 +24,7 @@
 #define SLIMPS_WORKER_CAPI_C_API_EXCHANGE_H_
 
 #include <slimps/c_api.h>
+#include <slimps/c_api_calls.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -73,6 +74,14 @@ SLIMPS_API slimps_status slimps_exchange_begin_step(slimps_exchange* exchange);
  * OUT_OF_RANGE: no such parameter. */
 SLIMPS_API slimps_status slimps_exchange_gradient(slimps_exchange* exchange, size_t index,
                                                   const float* gradient, size_t elements);
+
+/* Same, of an array that lies where `place` says (slimps_item has the terms): it is read after the
+ * work that its stream has been given, and this does not wait for that. NULL: on the host. Since
+ * 1.4.
+ * INVALID_ARGUMENT, as the step's error: a GPU's array with the backup model or skip_non_finite. */
+SLIMPS_API slimps_status slimps_exchange_gradient_at(slimps_exchange* exchange, size_t index,
+                                                     const float* gradient, size_t elements,
+                                                     const slimps_place* place);
 
 /* Pushes a gradient of parameter `index` that is zero but for some rows, as slimps_push_row_sparse
  * takes them: a row is what one index of the first extent names, and `values` holds one row after

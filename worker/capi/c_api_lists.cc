@@ -29,16 +29,6 @@ absl::StatusOr<Gradients> ToGradients(const float* const* gradients, size_t devi
   return values;
 }
 
-absl::StatusOr<Place> ToPlace(const char* what, const slimps_place& given, int32_t last_kind) {
-  SLIMPS_RETURN_IF_ERROR(CheckChoice(absl::StrCat(what, ".kind"), given.kind, last_kind));
-  if (given.kind != SLIMPS_CUDA) return Place();
-  if (given.device < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(what, ".device: expected a GPU's number, got ", given.device));
-  }
-  return Place{.gpu = given.device, .stream = given.stream};
-}
-
 absl::Status ReadArrays(const slimps_item& given, Use use, Item* item) {
   if (use != Use::kPull) {
     SLIMPS_ASSIGN_OR_RETURN(item->gradients,

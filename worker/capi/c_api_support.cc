@@ -79,6 +79,16 @@ absl::Status CheckChoice(const std::string& what, int32_t got, int32_t most) {
   return absl::InvalidArgumentError(absl::StrCat(what, ": expected 0 to ", most, ", got ", got));
 }
 
+absl::StatusOr<Place> ToPlace(const char* what, const slimps_place& given, int32_t last_kind) {
+  SLIMPS_RETURN_IF_ERROR(CheckChoice(absl::StrCat(what, ".kind"), given.kind, last_kind));
+  if (given.kind != SLIMPS_CUDA) return Place();
+  if (given.device < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(what, ".device: expected a GPU's number, got ", given.device));
+  }
+  return Place{.gpu = given.device, .stream = given.stream};
+}
+
 absl::StatusOr<Shape> ToShape(const std::string& what, const int64_t* shape, size_t dimensions) {
   SLIMPS_ASSIGN_OR_RETURN(const std::span<const int64_t> extents,
                           ToSpan((what + ".shape").c_str(), shape, dimensions));

@@ -19,6 +19,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "worker/capi/c_api.h"
+#include "worker/capi/c_api_calls.h"
+#include "worker/device/place.h"
 #include "worker/kvstore.h"
 
 struct slimps_options {
@@ -46,6 +48,10 @@ inline KVStoreOptions OptionsOf(const slimps_options* options) {
 [[nodiscard]] slimps_key FromKey(const Key& key);
 
 [[nodiscard]] absl::Status CheckChoice(const std::string& what, int32_t got, int32_t most);
+
+// `last_kind`: the largest kind that makes sense here.
+[[nodiscard]] absl::StatusOr<Place> ToPlace(const char* what, const slimps_place& given,
+                                            int32_t last_kind);
 
 struct Shape {
   std::vector<int64_t> extents;

@@ -71,17 +71,36 @@ void GradientPusher::BeginRound() {
   measuring_ = store_->measuring();
 }
 
-void GradientPusher::OnGradient(size_t index, std::span<const float> gradient) {
+void GradientPusher::OnGradient(size_t index, std::span<const float> gradient, const Place& place) {
+  const HeldBack one{.index = index, .gradient = gradient, .place = place};
+  status_.Update(CheckPlace(one));
   if (measuring_ || options_.clip_norm > 0) {
-    held_back_.emplace_back(index, gradient);
+    held_back_.push_back(one);
   } else {
-    Push(index, gradient);
+    Push(one);
   }
 }
 
-void GradientPusher::Push(size_t index, std::span<const float> gradient) {
+absl::Status GradientPusher::CheckPlace(const HeldBack& one) const {
+  if (one.place.on_host()) return absl::OkStatus();
+  const char* why = nullptr;
+  if (!options_.lend) {
+    why = "since the backup model's local step reads them";
+  } else if (options_.clip_norm > 0) {
+    why = "since their norm is clipped";
+  } else if (options_.non_finite == NonFinite::kSkip) {
+    why = "since those that are not finite are skipped";
+  }
+  if (why == nullptr) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("gradient of key ", keys_[one.index].typed_name(),
+                                                 ": expected gradients on the host, ", why,
+                                                 "; got one on GPU ", one.place.gpu));
+}
+
+void GradientPusher::Push(const HeldBack& one) {
   if (!status_.ok()) return;
   Begin();
+  const auto& [index, gradient, place] = one;
   if (gradient.size() != elements_[index]) {
     status_ = absl::InvalidArgumentError(absl::StrCat("gradient of key ", keys_[index].typed_name(),
                                                       ": expected ", elements_[index],
@@ -89,22 +108,21 @@ void GradientPusher::Push(size_t index, std::span<const float> gradient) {
     return;
   }
   const bool lend = options_.lend && options_.non_finite == NonFinite::kStop;
-  if (!IsPushed(lend ? Lend(index, gradient)
-                     : store_->Push(keys_[index], gradient, PriorityOf(index)))) {
+  if (!IsPushed(lend ? Lend(one) : store_->Push(keys_[index], gradient, PriorityOf(index)))) {
     return;
   }
   pushed_[index] = gradient;
   contributed_[index] = true;
 }
 
-absl::Status GradientPusher::Lend(size_t index, std::span<const float> gradient) {
+absl::Status GradientPusher::Lend(const HeldBack& one) {
   loans_->Add();
   const absl::Status pushed = store_->PushLent(
-      keys_[index],
-      {{.values = gradient,
-        .place = {},
+      keys_[one.index],
+      {{.values = one.gradient,
+        .place = one.place,
         .returned = [loans = loans_](const absl::Status& given_back) { loans->End(given_back); }}},
-      PriorityOf(index));
+      PriorityOf(one.index));
   if (!pushed.ok()) loans_->End(absl::OkStatus());
   return pushed;
 }
@@ -149,12 +167,12 @@ bool GradientPusher::IsPushed(const absl::Status& pushed) {
 double GradientPusher::ClipFactor() const {
   // Sums in the parameters' order: the order of backward may differ from step to step, and the
   // result must not.
-  std::vector<std::pair<size_t, std::span<const float>>> gradients = held_back_;
-  std::ranges::sort(gradients, {}, &std::pair<size_t, std::span<const float>>::first);
+  std::vector<HeldBack> gradients = held_back_;
+  std::ranges::sort(gradients, {}, &HeldBack::index);
   double norm2 = 0;
-  for (const auto& [index, gradient] : gradients) {
+  for (const HeldBack& one : gradients) {
     double of_tensor = 0;
-    for (const float value : gradient) of_tensor += static_cast<double>(value) * value;
+    for (const float value : one.gradient) of_tensor += static_cast<double>(value) * value;
     // A non-finite gradient is left out of the norm. Its push will refuse or skip it.
     if (std::isfinite(of_tensor)) norm2 += of_tensor;
   }
@@ -165,18 +183,18 @@ double GradientPusher::ClipFactor() const {
 void GradientPusher::ClipHeldBack() {
   const double factor = ClipFactor();
   if (factor == 1) return;
-  for (auto& [index, gradient] : held_back_) {
-    std::vector<float>& clipped = clipped_[index];
-    clipped.resize(gradient.size());
-    std::ranges::transform(gradient, clipped.begin(),
+  for (HeldBack& one : held_back_) {
+    std::vector<float>& clipped = clipped_[one.index];
+    clipped.resize(one.gradient.size());
+    std::ranges::transform(one.gradient, clipped.begin(),
                            [factor](float value) { return static_cast<float>(value * factor); });
-    gradient = clipped;
+    one.gradient = clipped;
   }
 }
 
 absl::Status GradientPusher::EndRound() {
-  if (options_.clip_norm > 0) ClipHeldBack();
-  for (const auto& [index, gradient] : held_back_) Push(index, gradient);
+  if (options_.clip_norm > 0 && status_.ok()) ClipHeldBack();
+  for (const HeldBack& one : held_back_) Push(one);
   SLIMPS_RETURN_IF_ERROR(status_);
   for (size_t i = 0; rounds_are_counted_ && i < keys_.size(); ++i) {
     if (!contributed_[i]) SLIMPS_RETURN_IF_ERROR(store_->PushNothing(keys_[i]));

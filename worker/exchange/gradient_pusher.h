@@ -21,13 +21,13 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "proto/base/clock.h"
 #include "proto/base/key.h"
+#include "worker/device/place.h"
 #include "worker/exchange/parameter.h"
 #include "worker/kvstore.h"
 
@@ -54,10 +54,11 @@ class GradientPusher final {
   void BeginRound();
 
   // Pushes the gradient, or holds it back until EndRound if pushes are measured or clipped. Errors
-  // are kept for EndRound.
+  // are kept for EndRound. A gradient on a GPU is lent, so it needs `lend`, NonFinite::kStop and no
+  // clip norm.
   // REQUIRES: `gradient` stays valid and unchanged until EndRound and, with `lend`, AwaitLoans have
   // returned.
-  void OnGradient(size_t index, std::span<const float> gradient);
+  void OnGradient(size_t index, std::span<const float> gradient, const Place& place = {});
 
   // Pushes a gradient that is zero but for `rows` (KVStore::PushRowSparse), at once. Keeps errors
   // for EndRound; with a clip norm, which needs whole gradients, there is one.
@@ -85,8 +86,16 @@ class GradientPusher final {
   bool measuring() const { return measuring_; }
 
  private:
-  void Push(size_t index, std::span<const float> gradient);
-  absl::Status Lend(size_t index, std::span<const float> gradient);
+  struct HeldBack {
+    size_t index;
+    std::span<const float> gradient;
+    Place place;
+  };
+
+  void Push(const HeldBack& one);
+  absl::Status Lend(const HeldBack& one);
+  // InvalidArgument (names key): the gradient is on a GPU, and cannot be lent.
+  absl::Status CheckPlace(const HeldBack& one) const;
   // Notes the time of the round's first push.
   void Begin();
   // Keeps an error. True if the push was made.
@@ -111,7 +120,7 @@ class GradientPusher final {
   bool measuring_ = false;
   // This round's clipped gradients, by index; empty if nothing was clipped.
   std::vector<std::vector<float>> clipped_;
-  std::vector<std::pair<size_t, std::span<const float>>> held_back_;
+  std::vector<HeldBack> held_back_;
   SteadyTime first_push_ = SteadyTime::InfiniteFuture();
   absl::Status status_;
 };

@@ -30,8 +30,8 @@ class SyncExchange final : public WeightExchange {
     return absl::OkStatus();
   }
 
-  void OnGradient(size_t index, std::span<const float> gradient) override {
-    pusher_.OnGradient(index, gradient);
+  void OnGradient(size_t index, std::span<const float> gradient, const Place& place) override {
+    pusher_.OnGradient(index, gradient, place);
   }
 
   absl::Status OnRows(size_t index, std::span<const int64_t> rows,

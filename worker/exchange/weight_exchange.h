@@ -27,6 +27,7 @@
 #include "absl/time/time.h"
 #include "backup_model/backup_model.h"
 #include "proto/slimps.pb.h"
+#include "worker/device/place.h"
 #include "worker/exchange/gradient_pusher.h"
 #include "worker/exchange/parameter.h"
 #include "worker/kvstore.h"
@@ -65,9 +66,14 @@ class WeightExchange {
   // Begins a step. On success the parameters hold the step's weights.
   [[nodiscard]] virtual absl::Status BeginStep() = 0;
 
-  // Pushes a gradient. Keeps errors for EndStep.
+  // Pushes a gradient. Keeps errors for EndStep. On a GPU, it is read after the work that its
+  // stream has been given, and this does not wait for that.
   // REQUIRES: `gradient` stays as it is until EndStep returns.
-  virtual void OnGradient(size_t index, std::span<const float> gradient) = 0;
+  // InvalidArgument: a gradient on a GPU, with the backup model, a clip norm or NonFinite::kSkip.
+  virtual void OnGradient(size_t index, std::span<const float> gradient, const Place& place) = 0;
+  void OnGradient(size_t index, std::span<const float> gradient) {
+    OnGradient(index, gradient, Place());
+  }
 
   // Same, for a gradient that is zero but for `rows`, as KVStore::PushRowSparse takes them. The
   // servers then step these rows alone, unless another worker pushes a whole gradient.

@@ -34,7 +34,7 @@ struct PushJob {
   uint64_t round = 0;
   int priority = 0;
   GradientBuffers grad_bufs;  // empty: this worker contributes `ready` or nothing
-  // Of grad_bufs that are lent, which nobody has checked for NaN yet. null: they are not.
+  // Set if grad_bufs are lent; nobody has checked them for NaN yet then.
   std::shared_ptr<GradientLoan> loan = nullptr;
   float gradient_bound = std::numeric_limits<float>::infinity();     // no |grad_buf[i]| is above it
   std::shared_ptr<const std::vector<ReadyPayload>> ready = nullptr;  // one for each partition

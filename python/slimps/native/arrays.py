@@ -136,12 +136,15 @@ class Items:
         """Returns the address of the arrays' slimps_places, or 0 if all lie on the host."""
         if not any(isinstance(one, GpuArray) for one in arrays):
             return 0
-        places = (structs.Place * len(arrays))()
-        for place, one in zip(places, arrays):
-            if isinstance(one, GpuArray):
-                place.kind, place.device, place.stream = structs.CUDA, one.device, one.stream
+        places = (structs.Place * len(arrays))(*map(place_of, arrays))
         self._places.append(places)
         return _addressof(places)
+
+
+def place_of(values: Array) -> structs.Place:
+    if isinstance(values, GpuArray):
+        return structs.Place(structs.CUDA, values.device, values.stream)
+    return structs.Place()  # on the host
 
 
 def shape_of(shape: Iterable[int]) -> Any:

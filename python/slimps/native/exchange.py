@@ -18,7 +18,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 import numpy as np
 
 from slimps.native import structs
-from slimps.native.arrays import address, address_to_write, shape_of
+from slimps.native.arrays import Array, address, address_to_write, place_of, shape_of
 from slimps.native.library import check, lib, sized, text
 from slimps.native.optimizer import Optimizer, OptimizerSpec
 from slimps.native.store import Store
@@ -55,7 +55,7 @@ class Exchange:
         self._store = store
         self._call = store.new_call()
         self._exchange = c_void_p()
-        self._gradients: List[np.ndarray] = []  # of this step
+        self._gradients: List[Array] = []  # of this step
         extents = [shape_of(shape) for shape in shapes]
         parameters = (structs.Parameter * len(names))(
             *(
@@ -93,15 +93,16 @@ class Exchange:
     def begin_step(self) -> None:
         self._run(lib.slimps_exchange_begin_step, self._exchange)
 
-    def on_gradient(self, index: int, gradient: np.ndarray) -> None:
+    def on_gradient(self, index: int, gradient: Array) -> None:
         """Pushes one parameter's gradient, which must not change until end_step."""
         self._gradients.append(gradient)
         self._run(
-            lib.slimps_exchange_gradient,
+            lib.slimps_exchange_gradient_at,
             self._exchange,
             index,
             address(gradient),
             gradient.size,
+            byref(place_of(gradient)),
             lent=gradient,
         )
 

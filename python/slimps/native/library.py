@@ -72,7 +72,7 @@ _STATUS = {
     "get_threshold_table": (c_void_p, c_void_p, c_size_t, c_void_p),
     "exchange_create": (c_void_p, c_void_p, c_size_t, c_void_p, c_void_p, c_void_p),
     "exchange_begin_step": (c_void_p,),
-    "exchange_gradient": (c_void_p, c_size_t, c_void_p, c_size_t),
+    "exchange_gradient_at": (c_void_p, c_size_t, c_void_p, c_size_t, c_void_p),
     "exchange_rows": (c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_size_t),
     "exchange_end_step": (c_void_p,),
     "exchange_set_hyper": (c_void_p, c_size_t, c_double, c_double, c_double),

@@ -9,9 +9,10 @@ import numpy as np
 import torch
 
 from slimps.errors import FailedPreconditionError
-from slimps.pytorch import params
+from slimps.pytorch import gpu, params
 
 _SAMPLED = 32  # elements of a tensor
+_NONE = np.empty(0, np.int32)
 _LOOKED_THROUGH = 10  # gradients are compared in this many first steps, then in every 10th step
 
 
@@ -24,12 +25,16 @@ class Weights:
     """The parameters. Between mark() and check(), only the servers may change them.
 
     torch counts changes of a tensor, except those through `.data` or numpy. To find these, a few
-    elements of each parameter are compared.
+    elements of each parameter on the CPU are compared.
     """
 
     def __init__(self, names: List[str], parameters: List[torch.Tensor]) -> None:
-        bits = [params.bits_of(parameter) for parameter in parameters]
-        self._watched = list(zip(names, parameters, bits, [_sample(array) for array in bits]))
+        samples = [
+            _NONE if gpu.is_on(parameter) else _sample(params.bits_of(parameter))
+            for parameter in parameters
+        ]
+        addresses = [parameter.data_ptr() for parameter in parameters]
+        self._watched = list(zip(names, parameters, addresses, samples))
         self._marks: List[Tuple[int, bytes]] = []
 
     def mark(self) -> None:
@@ -40,9 +45,11 @@ class Weights:
 
     def check(self) -> None:
         """Raises FailedPreconditionError if a parameter was changed or moved since mark()."""
-        for (name, parameter, array, sample), (version, values) in zip(self._watched, self._marks):
+        for (name, parameter, address, sample), (version, values) in zip(
+            self._watched, self._marks
+        ):
             if (
-                parameter.data_ptr() != array.ctypes.data
+                parameter.data_ptr() != address
                 or parameter._version != version
                 or sample.tobytes() != values
             ):
@@ -57,8 +64,8 @@ class Sent(NamedTuple):
     """A gradient that was sent.
 
     torch does not count changes through `.data`, which its own clip_grad_value_ makes. To find
-    these, a sum over all bits is compared. That takes time, so it is done in the first steps and in
-    every 10th step: a script that changes gradients does so in every step.
+    these, a sum over all bits is compared. That takes time, so it is done on the CPU alone, in the
+    first steps and in every 10th step: a script that changes gradients does so in every step.
     """
 
     gradient: torch.Tensor
@@ -69,6 +76,7 @@ class Sent(NamedTuple):
     def now(cls, gradient: torch.Tensor, step: int) -> "Sent":
         """Returns the record of a gradient sent in step `step`, from 0."""
         looks = step < _LOOKED_THROUGH or step % _LOOKED_THROUGH == 0
+        looks = looks and not gpu.is_on(gradient)
         return cls(gradient, gradient._version, _sum_of_bits(gradient) if looks else None)
 
     def is_still(self, gradient: Optional[torch.Tensor]) -> bool:

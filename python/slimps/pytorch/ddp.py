@@ -13,7 +13,7 @@ import torch
 
 from slimps import _compression, kv, native
 from slimps.errors import FailedPreconditionError, InvalidArgumentError
-from slimps.pytorch import params
+from slimps.pytorch import gpu, params
 
 if TYPE_CHECKING:
     GradBucket = Any  # torch's types lack it
@@ -38,11 +38,12 @@ class CommHookState:
     store             your own dist_sync store without an optimizer, instead of the options. The
                       rounds of its other keys then give the mean over the workers too
 
-    Collective. Gradients are float32 on the CPU. Call close() at the end, or use it as a context
+    Collective. Gradients are float32, on the CPU or a GPU; of a GPU, a bucket is copied to the host
+    and back, and the hook waits for the former. Call close() at the end, or use it as a context
     manager.
 
     Raises
-        InvalidArgumentError: no parameter needs a gradient, a parameter is not float32 on the CPU,
+        InvalidArgumentError: no parameter needs a gradient, a parameter is not float32,
             the store is not dist_sync, or codec and optimizer both have momentum (for Adam: the
             first beta).
         FailedPreconditionError: the store has another optimizer.
@@ -70,7 +71,7 @@ class CommHookState:
         if not wanted:
             raise InvalidArgumentError("CommHookState: no parameter needs a gradient")
         for name, parameter in wanted:
-            params.memory_of(parameter, "parameter %s" % name)
+            params.memory_of(gpu.on_host(parameter), "parameter %s" % name)
         self._optimizer = optimizer
         self._check_momentum(
             store.codec_has_momentum
@@ -140,14 +141,17 @@ class CommHookState:
         if self._failed is not None:
             raise self._failed
         self._check_momentum(self.store.codec_has_momentum)  # a schedule may have set it since
-        names, views = self._name(bucket)
+        buffer = bucket.buffer()
+        host = gpu.on_host(buffer)
+        names, views = self._name(bucket, host)
         for name, view in zip(names, views):
             self.store.push(name, view, priority=self._priority[name])
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-        buffer = bucket.buffer()
 
         def arrived(error: Optional[Exception]) -> None:
             if error is None:
+                if host is not buffer:
+                    gpu.write(buffer, host.numpy())
                 future.set_result(buffer)
                 return
             with self._lock:
@@ -179,7 +183,8 @@ class CommHookState:
                     "group %d" % (type(self._optimizer).__name__, momentum, number)
                 )
 
-    def _name(self, bucket: GradBucket) -> Any:
+    def _name(self, bucket: GradBucket, host: torch.Tensor) -> Any:
+        """Returns the names of the bucket's gradients, and their places in `host`, as arrays."""
         names: List[str] = []
         views: List[np.ndarray] = []
         for parameter, gradient in zip(bucket.parameters(), bucket.gradients()):
@@ -190,6 +195,9 @@ class CommHookState:
                     "CommHookState was not given" % (tuple(parameter.shape),)
                 )
             names.append(name)
+            if host is not bucket.buffer():
+                first = gradient.storage_offset() - bucket.buffer().storage_offset()
+                gradient = host[first : first + gradient.numel()].reshape(gradient.shape)
             views.append(params.memory_of(gradient, name))
         return names, views
 

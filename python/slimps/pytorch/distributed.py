@@ -12,7 +12,7 @@ import torch
 
 from slimps import kv, native
 from slimps.errors import FailedPreconditionError
-from slimps.pytorch import arguments, backward, changes, conversion, evaluation, groups, node
+from slimps.pytorch import arguments, backward, changes, conversion, evaluation, gpu, groups, node
 from slimps.pytorch import params, rows, wrapped
 from slimps.pytorch.node_exchange import NodeExchange
 
@@ -20,11 +20,13 @@ from slimps.pytorch.node_exchange import NodeExchange
 class DistributedOptimizer(wrapped.WrappedOptimizer):
     """Replaces `optimizer`: backward pushes gradients, the servers step, step() gets weights.
 
-    optimizer         torch.optim.SGD, Adam or AdamW over parameters on the CPU: float32, or float16
-                      and bfloat16, whose float32 masters the servers keep. Learning rate and weight
-                      decay may differ between parameter groups. They may change, and so may a
-                      momentum above 0 or the first beta (rank 0's count). Its other options must
-                      not change
+    optimizer         torch.optim.SGD, Adam or AdamW over parameters on the CPU or a GPU: float32,
+                      or float16 and bfloat16, whose float32 masters the servers keep. Gradients on
+                      a GPU are copied to the host while backward goes on, except with backup_model,
+                      node_first or non_finite="skip", where each copy is awaited; weights are
+                      copied back when the step ends. Learning rate and weight decay may differ
+                      between parameter groups. They may change, and so may a momentum above 0 or
+                      the first beta (rank 0's count). Its other options must not change
     named_parameters  model.named_parameters(): the names are the keys, and their order is the
                       priority (front layers first). Or the model itself: then codecs that treat
                       layers differently (adacomp) know each layer's kind, which they otherwise take
@@ -159,6 +161,10 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
             )
         else:
             node.each_pushes(self.store)
+        # Otherwise this worker reads them itself.
+        self._leaves_on_gpu = (
+            self._node is None and not backup_model and not settings.skip_non_finite
+        )
         self._rates = groups.Rates(optimizer, found.group_of)
         self._weights = changes.Weights(self._names, self._parameters)
         self._closed = False
@@ -334,6 +340,9 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
             rows.check(name, self.store, self._backup_model, self._node is not None)
             assert isinstance(self._exchange, native.Exchange)
             self._exchange.on_rows(index, *rows.of(gradient, name))
+        elif self._leaves_on_gpu and gpu.is_on(gradient):
+            assert isinstance(self._exchange, native.Exchange)
+            self._exchange.on_gradient(index, gpu.gradient_of(gradient, name))
         else:
             self._exchange.on_gradient(index, params.packed_gradient(gradient, name))
         self._out[index] = changes.Sent.now(gradient, self._steps)

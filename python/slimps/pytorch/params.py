@@ -12,6 +12,7 @@ from torch import nn
 
 from slimps import _open_stores, kv
 from slimps.errors import FailedPreconditionError, InvalidArgumentError
+from slimps.pytorch import gpu
 
 Named = Union[Iterable[Tuple[str, torch.Tensor]], Mapping[str, torch.Tensor], torch.nn.Module]
 
@@ -89,6 +90,10 @@ def memory_of(tensor: torch.Tensor, what: str) -> np.ndarray:
 
     InvalidArgumentError: the tensor is not contiguous, dense float32 on the CPU.
     """
+    if tensor.device.type != "cpu":
+        raise InvalidArgumentError(
+            "%s: expected a tensor on the CPU, got one on %s" % (what, tensor.device)
+        )
     _check_memory(tensor, what)
     if tensor.dtype != torch.float32:
         raise InvalidArgumentError("%s: expected torch.float32, got %s" % (what, tensor.dtype))
@@ -96,15 +101,16 @@ def memory_of(tensor: torch.Tensor, what: str) -> np.ndarray:
 
 
 def _check_memory(tensor: torch.Tensor, what: str) -> None:
-    """Raises InvalidArgumentError if the tensor is not contiguous, dense memory of the CPU."""
+    """Raises InvalidArgumentError if the tensor is not contiguous, dense memory of CPU or GPU."""
     if type(tensor).__name__ in _SHARDED:
         raise InvalidArgumentError(
             "%s: is a %s, which FSDP and tensor parallel make; expected whole tensors, as of a "
             "model that every worker holds" % (what, type(tensor).__name__)
         )
-    if tensor.device.type != "cpu":
+    if tensor.device.type not in ("cpu", "cuda"):
         raise InvalidArgumentError(
-            "%s: expected a tensor on the CPU, got one on %s" % (what, tensor.device)
+            "%s: expected a tensor on the CPU or a CUDA device, got one on %s"
+            % (what, tensor.device)
         )
     if tensor.layout != torch.strided:
         raise InvalidArgumentError(
@@ -118,31 +124,36 @@ def _check_memory(tensor: torch.Tensor, what: str) -> None:
 
 
 class Masters:
-    """Float32 arrays that the servers know: a parameter's memory, or a copy of half precision.
+    """Float32 arrays that the servers know: a parameter's memory, or a copy on the host.
+
+    Half-precision parameters and those on a GPU have copies.
 
         masters = Masters(names, parameters)
         exchange(masters.arrays)
-        masters.publish()  # half-precision parameters get the arrays' values
+        masters.publish()  # the others get their copies' values
 
-    InvalidArgumentError: a parameter is not a contiguous, dense tensor of floats on the CPU.
+    InvalidArgumentError: a parameter is not a contiguous, dense tensor of floats on the CPU or GPU.
     """
 
     def __init__(self, names: List[str], parameters: List[torch.Tensor]) -> None:
         self.arrays: List[np.ndarray] = []
-        self._halves: List[Tuple[torch.Tensor, torch.Tensor]] = []  # (parameter, master)
+        self._copied: List[Tuple[torch.Tensor, torch.Tensor]] = []  # (parameter, master)
         for name, parameter in zip(names, parameters):
-            if parameter.dtype in _HALVES:
+            if parameter.dtype in _HALVES or gpu.is_on(parameter):
                 _check_memory(parameter, "parameter %s" % name)
-                master = parameter.detach().float()
-                self._halves.append((parameter, master))
+                master = gpu.master_of(parameter)
+                self._copied.append((parameter, master))
                 self.arrays.append(_floats(master))
             else:
                 self.arrays.append(memory_of(parameter, "parameter %s" % name))
 
     def publish(self) -> None:
-        """Rounds the masters into the parameters of half precision. torch counts no change."""
-        for parameter, master in self._halves:
-            np.copyto(bits_of(parameter), bits_of(master.to(parameter.dtype)))
+        """Copies the masters into their parameters, rounded. torch counts no change."""
+        for parameter, master in self._copied:
+            if gpu.is_on(parameter):
+                gpu.write(parameter, _floats(master))
+            else:
+                np.copyto(bits_of(parameter), bits_of(master.to(parameter.dtype)))
 
 
 def bits_of(parameter: torch.Tensor) -> np.ndarray:
@@ -153,7 +164,11 @@ def bits_of(parameter: torch.Tensor) -> np.ndarray:
 
 
 def packed_gradient(gradient: torch.Tensor, name: str) -> np.ndarray:
-    """Returns a gradient's values as a packed array, without a copy if it is contiguous float32."""
+    """Returns a gradient's values as a packed array, without a copy if it is contiguous float32.
+
+    Of a gradient on a GPU it is a copy.
+    """
+    gradient = gpu.on_host(gradient)
     if gradient.layout == torch.strided:
         gradient = gradient.detach().contiguous()
         if gradient.dtype in _HALVES:
@@ -248,12 +263,14 @@ def _broadcast(tensors: NamedTensors, store: kv.KVStore, prefix: str) -> None:
         ]
     )
     arrays = {
-        key: _floats(tensor) if as_it_is else _bytes_of(tensor)
+        key: _floats(gpu.on_host(tensor)) if as_it_is else _bytes_of(gpu.on_host(tensor))
         for (key, tensor), as_it_is in zip(keyed, plain)
     }
     store.broadcast(list(arrays), list(arrays.values()), out=list(arrays.values()))
     for (key, tensor), as_it_is in zip(keyed, plain):
-        if not as_it_is:
+        if as_it_is and gpu.is_on(tensor):
+            gpu.write(tensor, arrays[key])
+        elif not as_it_is:
             with torch.no_grad():
                 tensor.copy_(
                     torch.from_numpy(arrays[key].astype(np.uint8))

@@ -11,7 +11,7 @@ from torch import nn
 
 from slimps import kv
 from slimps.errors import InvalidArgumentError
-from slimps.pytorch import params
+from slimps.pytorch import gpu, params
 
 
 def expected(
@@ -56,6 +56,6 @@ def of(gradient: torch.Tensor, name: str) -> Tuple[np.ndarray, np.ndarray]:
             "gradient of %s: expected a sparse tensor of whole rows, got %d sparse dimensions"
             % (name, gradient.sparse_dim())
         )
-    gradient = gradient.detach().coalesce()
+    gradient = gpu.on_host(gradient.detach().coalesce())
     rows = gradient.indices()[0].contiguous().numpy()
     return rows, params.packed_gradient(gradient.values(), name)

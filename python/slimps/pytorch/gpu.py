@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensors on CUDA devices: what differs with them.
+
+Gradients go to the library where they lie: it copies them to the host on a stream of its own, after
+what the current stream has been given, while backward goes on. Everything else takes copies on the
+host.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from slimps import _gpu, native
+
+
+def is_on(tensor: torch.Tensor) -> bool:
+    return bool(tensor.is_cuda)
+
+
+def on_host(tensor: torch.Tensor) -> torch.Tensor:
+    """Returns the tensor, or a copy if it is on a GPU. Waits for the current stream's work."""
+    return tensor.detach().cpu() if is_on(tensor) else tensor
+
+
+def master_of(parameter: torch.Tensor) -> torch.Tensor:
+    """Returns a float32 copy of a parameter on the host, in pinned memory if it is on a GPU."""
+    copy = on_host(parameter).detach().to(torch.float32, copy=True).contiguous()
+    return copy.pin_memory() if is_on(parameter) and torch.cuda.is_available() else copy
+
+
+def gradient_of(gradient: torch.Tensor, name: str) -> native.GpuArray:
+    """Returns a dense gradient on a GPU as memory that the library can read, in float32."""
+    found = _gpu.find(gradient.detach().float().contiguous(), "gradient of %s" % name)
+    assert found is not None
+    return found
+
+
+def write(tensor: torch.Tensor, values: np.ndarray) -> None:
+    """Copies values into a tensor on a GPU, and waits for it. torch counts no change."""
+    tensor.data.copy_(torch.from_numpy(values).reshape(tensor.shape))

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The scenarios that workers of torch_gpu_test.py run, on a libcuda.so.1 of the tests: NAME.
+
+torch itself has no GPU here. Its tensors stay on the CPU and are taken for tensors on a GPU; their
+gradients are copied into the library's GPU memory, where slimps must find them.
+"""
+
+import ctypes
+import gc
+import sys
+import weakref
+from unittest import mock
+
+import slimps
+import slimps.torch
+import torch
+from slimps import native
+from slimps.pytorch import gpu
+from torch import nn
+from torch_training import batches, mine, network
+
+cuda = ctypes.CDLL("libcuda.so.1")
+cuda.slimps_fake_misuses.restype = ctypes.c_char_p
+STEPS = 5
+
+
+class Memory:
+    """A copy of a tensor on GPU 0."""
+
+    taken = 0
+
+    def __init__(self, tensor):
+        Memory.taken += 1
+        tensor = tensor.detach().float().contiguous()
+        size = ctypes.c_size_t(4 * tensor.numel())
+        self.pointer = ctypes.c_ulonglong()
+        assert cuda.cuMemAlloc_v2(ctypes.byref(self.pointer), size) == 0
+        cuda.cuMemcpyHtoD_v2(self.pointer, ctypes.c_void_p(tensor.data_ptr()), size)
+        weakref.finalize(self, cuda.cuMemFree_v2, self.pointer)
+
+
+def gradient_of(gradient, name):
+    memory = Memory(gradient)
+    return native.GpuArray(memory, memory.pointer.value, tuple(gradient.shape), 0, 0)
+
+
+def taken_for_gpus():
+    """Within it, all tensors are taken for tensors on a GPU."""
+    return mock.patch.multiple(
+        gpu,
+        is_on=lambda tensor: True,
+        on_host=lambda tensor: tensor.detach().clone(),
+        gradient_of=gradient_of,
+    )
+
+
+def train(store, prefix, **options):
+    """Returns the weights after some steps of a network whose keys begin with `prefix`."""
+    model = network()
+    named = [(prefix + name, parameter) for name, parameter in model.named_parameters()]
+    sgd = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    optimizer = slimps.torch.DistributedOptimizer(sgd, named, store=store, **options)
+    for images, labels in batches(STEPS):
+        images, labels = mine(store.rank, images, labels)
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(images), labels).backward()
+        optimizer.step()
+    with optimizer.global_weights():
+        return [parameter.detach().clone() for parameter in model.parameters()]
+
+
+def trains_as_on_the_cpu():
+    with slimps.kv.create("dist_sync", compression="1bit", threshold=64) as store:
+        expected = train(store, "cpu.")
+        with taken_for_gpus():
+            on_gpu = train(store, "gpu.")
+            assert Memory.taken == STEPS * len(expected), Memory.taken
+            skipping = train(store, "skipping.", non_finite="skip")
+            backed_up = train(store, "backed_up.", backup_model=True)
+        assert Memory.taken == STEPS * len(expected), "the others read gradients themselves"
+        assert all(map(torch.equal, expected, on_gpu))
+        assert all(map(torch.equal, expected, skipping))
+        assert all(map(torch.equal, train(store, "again.", backup_model=True), backed_up))
+
+
+def a_gradient_that_is_not_finite_fails_the_step():
+    with slimps.kv.create("dist_sync") as store, taken_for_gpus():
+        model = nn.Linear(3, 1)
+        optimizer = slimps.torch.DistributedOptimizer(
+            torch.optim.SGD(model.parameters(), lr=0.1), model, store=store
+        )
+        model(torch.full((1, 3), float("nan") if store.rank == 1 else 1.0)).sum().backward()
+        try:
+            optimizer.step()
+        except slimps.Error as error:
+            assert "element 0 is nan" in str(error), error
+            print("refused: %s" % error)
+        else:
+            raise AssertionError("expected an error")
+
+
+def a_hook_takes_buckets_of_a_gpu():
+    """The hook's futures have the means, as on the CPU."""
+
+    class Bucket:
+        def __init__(self, parameters, gradients):
+            self._parameters = parameters
+            self._buffer = torch.cat([gradient.reshape(-1) for gradient in gradients])
+
+        def buffer(self):
+            return self._buffer
+
+        def parameters(self):
+            return self._parameters
+
+        def gradients(self):
+            sizes = [parameter.numel() for parameter in self._parameters]
+            return [
+                part.reshape(parameter.shape)
+                for part, parameter in zip(self._buffer.split(sizes), self._parameters)
+            ]
+
+    model = network()
+    parameters = list(model.parameters())
+    with slimps.kv.create("dist_sync") as store, taken_for_gpus():
+        with slimps.torch.CommHookState(model.named_parameters(), store=store) as state:
+            for step in range(3):
+                bucket = Bucket(
+                    parameters,
+                    [
+                        torch.full_like(p, i + step + 2.0 * store.rank)
+                        for i, p in enumerate(parameters)
+                    ],
+                )
+                slimps.torch.comm_hook(state, bucket).wait()
+                for i, gradient in enumerate(bucket.gradients()):
+                    assert torch.equal(gradient, torch.full_like(gradient, i + step + 1.0))
+
+
+def buffers_of_a_gpu_get_rank_0s_values():
+    with slimps.kv.create("dist_sync") as store, taken_for_gpus():
+        tensors = {
+            "floats": torch.full((3,), 1.0 + store.rank),
+            "counts": torch.tensor(7 + store.rank),
+        }
+        slimps.torch.broadcast_parameters(tensors, store)
+        assert torch.equal(tensors["floats"], torch.ones(3)), tensors
+        assert tensors["counts"].item() == 7, tensors
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    globals()[sys.argv[1]]()
+    gc.collect()
+    assert cuda.slimps_fake_misuses() == b"", cuda.slimps_fake_misuses().decode()

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""slimps.torch with tensors on GPUs, of a driver of the tests' own (torch_gpu_scenarios.py)."""
+
+import os
+
+import jobs
+import pytest
+
+FAKE = os.path.abspath("tests/worker/device/cuda/fake_libcuda")
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        "trains_as_on_the_cpu",
+        "a_hook_takes_buckets_of_a_gpu",
+        "buffers_of_a_gpu_get_rank_0s_values",
+    ],
+)
+def test_two_workers(scenario, monkeypatch):
+    monkeypatch.setenv("LD_LIBRARY_PATH", FAKE)
+    jobs.run("torch_gpu_scenarios", scenario)
+
+
+def test_a_gradient_that_is_not_finite_fails_the_step(monkeypatch):
+    monkeypatch.setenv("LD_LIBRARY_PATH", FAKE)
+    with jobs.Daemons(2, 1) as job:
+        for rank in (0, 1):
+            job.start_scenario(
+                rank, "torch_gpu_scenarios", "a_gradient_that_is_not_finite_fails_the_step"
+            )
+        job.wait_for_end(["worker0", "worker1"], 120.0)
+        said = job.output("worker1")
+        assert "refused: " in said and "element 0 is nan" in said, said
