@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cmath>
 #include <limits>
+#include <thread>
 
 #include "proto/base/awaited.h"
 #include "tests/cluster/gradient_memory.h"
@@ -336,6 +337,28 @@ TEST_F(OneGpu, AStoreThatIsDestroyedEndsWhatIsUnderWay) {
       },
       cluster);
   (void)returned.Await();
+}
+
+TEST_F(OneGpu, AnAbortEndsTheWaitForAGradientThatDoesNotArrive) {
+  ClusterOptions cluster;
+  cluster.job_fails = true;
+  std::atomic<bool> goes_on{false};
+  Awaited returned;
+  Run(
+      [&](KVStore& store) {
+        driver_.Launch(stream_, {}, memory_, [&] {
+          while (!goes_on) absl::SleepFor(absl::Milliseconds(1));
+        });
+        ASSERT_STATUS_OK(Push(store, place_, &returned));
+        std::thread aborts([&] { store.Abort(absl::AbortedError("enough")); });
+        const std::vector<float> next(100);
+        EXPECT_THAT(std::string(store.Push("w", next, 0).message()), HasSubstr("enough"));
+        EXPECT_THAT(std::string(store.Wait().message()), HasSubstr("enough"));
+        aborts.join();
+        goes_on = true;
+        (void)returned.Await();
+      },
+      cluster);
 }
 
 TEST_F(OneGpu, ADriverThatFailsFailsTheStoreByName) {

@@ -123,7 +123,8 @@ SLIMPS_API slimps_status slimps_pull_list(slimps_store* store, const slimps_item
                                           size_t count, int32_t priority);
 
 /* Pushes each item and pulls it as soon as it is pushed. If an item's `out` overlaps another item's
- * arrays, all pushes come first. After an item whose push is refused, the items behind it are
+ * arrays, all pushes come first; if one of the arrays is on a GPU or on loan, they must not
+ * overlap. After an item whose push is refused, the items behind it are
  * neither pushed nor pulled. */
 SLIMPS_API slimps_status slimps_pushpull_list(slimps_store* store, const slimps_item* items,
                                               size_t count, int32_t priority);

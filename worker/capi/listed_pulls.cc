@@ -71,8 +71,19 @@ void ListedPulls::AskAll() noexcept {
   for (size_t i = 0; i < items_.size(); ++i) Ask(i);
 }
 
+absl::Status ListedPulls::CheckApart() const {
+  const auto leaves_host = [](const Item& item) {
+    return item.lent || !item.out_place.on_host() ||
+           !std::ranges::all_of(item.places, &Place::on_host);
+  };
+  if (apart_ || std::ranges::none_of(items_, leaves_host)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "items: two share memory; expected arrays that do not overlap, since some are on a GPU or on "
+      "loan");
+}
+
 void ListedPulls::PushAndAskAll() noexcept {
-  Outcome pushed;
+  Outcome pushed = Caught(function_, [this] { return CheckApart(); });
   size_t asked = 0;
   for (size_t i = 0; i < items_.size() && pushed.status == SLIMPS_OK; ++i) {
     pushed = Caught(function_, [&] { return PushItem(store_, items_[i], priority_); });

@@ -60,9 +60,12 @@ class ListedPulls final : public std::enable_shared_from_this<ListedPulls> {
   // Pushes each item and starts its pull as soon as it is pushed. If an item's `out` may overlap
   // another item's arrays, all pushes come first. After a push that is refused, the items behind it
   // are neither pushed nor pulled.
+  // InvalidArgument: two items' arrays overlap, and some are on a GPU or on loan: they may be read
+  // after they were pushed. Nothing is pushed.
   void PushAndAskAll() noexcept;
 
  private:
+  absl::Status CheckApart() const;
   void Ask(size_t index) noexcept;
   void Answer(size_t index, Outcome outcome) noexcept;
 

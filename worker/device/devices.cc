@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/device/devices.h"
 
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -18,7 +19,7 @@ absl::StatusOr<Device*> Devices::At(const Place& place) {
   std::unique_ptr<Device>& gpu = gpus_[place.gpu];
   if (gpu == nullptr) {
     SLIMPS_ASSIGN_OR_RETURN(gpu, make_gpu_(place.gpu));
-    gpu->LimitHost(limit_);
+    gpu->LimitHost(gpu_limit_);
   }
   return gpu.get();
 }
@@ -32,9 +33,9 @@ absl::StatusOr<Device*> Devices::Find(std::span<const float> values, const Place
 void Devices::LimitHost(size_t bytes) {
   host_->LimitHost(bytes);
   MutexLock lock(&mutex_);
-  limit_ = bytes;
+  gpu_limit_ = bytes > std::numeric_limits<size_t>::max() / 2 ? bytes : 2 * bytes;
   for (const auto& [ordinal, gpu] : gpus_) {
-    if (gpu != nullptr) gpu->LimitHost(bytes);
+    if (gpu != nullptr) gpu->LimitHost(gpu_limit_);
   }
 }
 

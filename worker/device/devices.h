@@ -43,14 +43,15 @@ class Devices final {
   // Also the errors of Device::CheckReachable.
   absl::StatusOr<Device*> Find(std::span<const float> values, const Place& place);
 
-  // Bounds each device's pool of host memory from now on (Device::LimitHost).
+  // Bounds each device's pool of host memory from now on (Device::LimitHost): the host's to `bytes`
+  // of gradients, and a GPU's to twice that, since what is pulled to it passes through its pool too.
   void LimitHost(size_t bytes);
 
  private:
   const std::unique_ptr<Device> host_;
   const MakeGpu make_gpu_;
   Mutex mutex_;
-  size_t limit_ ABSL_GUARDED_BY(mutex_) = std::numeric_limits<size_t>::max();
+  size_t gpu_limit_ ABSL_GUARDED_BY(mutex_) = std::numeric_limits<size_t>::max();
   std::map<int, std::unique_ptr<Device>> gpus_ ABSL_GUARDED_BY(mutex_);
 };
 

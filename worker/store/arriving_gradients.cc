@@ -62,7 +62,7 @@ class ArrivingGradients::Copies final {
   float largest_ = 0;
 };
 
-ArrivingGradients::~ArrivingGradients() { (void)AwaitAll(absl::InfiniteDuration()); }
+ArrivingGradients::~ArrivingGradients() { AwaitEnd(); }
 
 absl::Status ArrivingGradients::Start(const TensorPlan& tensor, std::span<const Source> sources,
                                       const GradientBuffers& grad_bufs, Arrived arrived) {
@@ -110,12 +110,32 @@ void ArrivingGradients::End(KeyId key, uint64_t turn) {
   changed_.NotifyAll();  // under the lock, since the destructor may wait for it
 }
 
+void ArrivingGradients::Fail(const absl::Status& why) {
+  UnacknowledgedPushes::Waiters waiters;
+  {
+    MutexLock lock(&mutex_);
+    failed_.Update(why);
+    waiters = on_their_way_.TakeWaiters();
+    ++ending_;
+    changed_.NotifyAll();
+  }
+  UnacknowledgedPushes::Tell(waiters, why);
+  MutexLock lock(&mutex_);
+  --ending_;
+  changed_.NotifyAll();
+}
+
+void ArrivingGradients::AwaitEnd() {
+  MutexLock lock(&mutex_);
+  while (on_their_way_.size() > 0 || ending_ > 0) changed_.Wait(&mutex_);
+}
+
 absl::Status ArrivingGradients::AwaitAll(absl::Duration timeout) {
   MutexLock lock(&mutex_);
   const auto none = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return on_their_way_.size() == 0 && ending_ == 0;
+    return !failed_.ok() || (on_their_way_.size() == 0 && ending_ == 0);
   };
-  if (changed_.Await(&mutex_, timeout, none)) return absl::OkStatus();
+  if (changed_.Await(&mutex_, timeout, none)) return failed_;
   return absl::DeadlineExceededError(absl::StrCat(on_their_way_.size(),
                                                   " gradients still on their way from a GPU after ",
                                                   absl::FormatDuration(timeout)));
@@ -123,7 +143,7 @@ absl::Status ArrivingGradients::AwaitAll(absl::Duration timeout) {
 
 absl::Status ArrivingGradients::Await(const TensorPlan& tensor, absl::Duration timeout) {
   MutexLock lock(&mutex_);
-  if (on_their_way_.size() == 0) return absl::OkStatus();
+  if (on_their_way_.size() == 0 || !failed_.ok()) return failed_;
   const auto waits = std::make_shared<bool>(true);
   const auto over = [this, waits](const absl::Status&) {
     MutexLock told(&mutex_);
@@ -131,7 +151,8 @@ absl::Status ArrivingGradients::Await(const TensorPlan& tensor, absl::Duration t
     changed_.NotifyAll();
   };
   if (!on_their_way_.Await(tensor.key.id(), over)) return absl::OkStatus();
-  if (changed_.Await(&mutex_, timeout, [&] { return !*waits; })) return absl::OkStatus();
+  const auto ended = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !*waits; };
+  if (changed_.Await(&mutex_, timeout, ended)) return failed_;
   return absl::DeadlineExceededError(absl::StrCat(
       "key ", tensor.key.typed_name(), ": its last gradient is still on its way from a GPU after ",
       absl::FormatDuration(timeout)));
@@ -140,7 +161,9 @@ absl::Status ArrivingGradients::Await(const TensorPlan& tensor, absl::Duration t
 void ArrivingGradients::When(const TensorPlan& tensor, std::function<void()> then) {
   {
     MutexLock lock(&mutex_);
-    if (on_their_way_.Await(tensor.key.id(), [then](const absl::Status&) { then(); })) return;
+    if (failed_.ok() &&
+        on_their_way_.Await(tensor.key.id(), [then](const absl::Status&) { then(); }))
+      return;
   }
   then();
 }

@@ -50,13 +50,20 @@ class ArrivingGradients final {
 
   // Waits until `arrived` has returned for every gradient of this key that was started.
   // DeadlineExceeded: it has not within `timeout`; the message names the key.
+  // The error of Fail, once it was called.
   [[nodiscard]] absl::Status Await(const TensorPlan& tensor, absl::Duration timeout);
 
   // Same, for all keys.
   [[nodiscard]] absl::Status AwaitAll(absl::Duration timeout);
 
-  // Calls `then` when Await would return: at once, or on the thread of the last copy.
+  // Calls `then` when Await would return: at once, or on the thread of the last copy or of Fail.
   void When(const TensorPlan& tensor, std::function<void()> then);
+
+  // Ends every wait, now and later, with the first `why`. Copies go on.
+  void Fail(const absl::Status& why);
+
+  // Waits until nothing is on its way, also after Fail.
+  void AwaitEnd();
 
  private:
   class Copies;
@@ -67,6 +74,7 @@ class ArrivingGradients final {
   CondVar changed_;
   UnacknowledgedPushes on_their_way_ ABSL_GUARDED_BY(mutex_);  // one partition a gradient
   int ending_ ABSL_GUARDED_BY(mutex_) = 0;  // threads that tell waiters of a gradient that arrived
+  absl::Status failed_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace slimps

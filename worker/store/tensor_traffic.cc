@@ -36,11 +36,12 @@ TensorTraffic::TensorTraffic(wire::StoreMode mode, const KVStoreOptions& options
 TensorTraffic::~TensorTraffic() {
   // The threads of copies use the stages below.
   Fail(absl::CancelledError("the store was closed"));
-  (void)arriving_.AwaitAll(absl::InfiniteDuration());
+  arriving_.AwaitEnd();
 }
 
 void TensorTraffic::Fail(const absl::Status& why) {
   staging_.Fail(why);
+  arriving_.Fail(why);
   phases_.Fail(why);
   push_.Fail(why);
 }

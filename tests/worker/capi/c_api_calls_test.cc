@@ -122,6 +122,8 @@ TEST_F(CApi, GradientsOnLoanArePushedAndNothingIsPulledIntoALoan) {
   slimps_item item = {sizeof(slimps_item), kW, gradients, 1, out.data(), 2, &on_loan, nullptr};
   ASSERT_C_OK(slimps_pushpull_list(raw_, &item, 1, 0));
   EXPECT_EQ(out, gradient_);
+  slimps_item both[] = {item, item};
+  EXPECT_C_REFUSES(slimps_pushpull_list(raw_, both, 2, 0), "items: two share memory");
   item.out_place = &on_loan;
   EXPECT_C_REFUSES(slimps_pushpull_list(raw_, &item, 1, 0),
                    "items[0].out_place.kind: expected 0 to 1, got 2");
