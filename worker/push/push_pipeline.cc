@@ -65,11 +65,50 @@ bool PushPipeline::HasRoom(size_t bytes) const {
 absl::Status PushPipeline::Submit(PushJob job) {
   const TensorPlan& tensor = *job.tensor;
   const size_t bytes = BytesOf(job);
-  if (job.submitted == SteadyTime()) job.submitted = options_.clock->Now();
-  const bool whole_tensor = job.carries() && plan_->MeasuresPush(tensor, job.round);
+  const bool whole_tensor = job.carries() && Measures(tensor, job.round);
   // Each work has its own buffers, so that a partition's memory is free as soon as that partition
   // is done.
   GradientBuffers grad_bufs = std::exchange(job.grad_bufs, {});
+  SLIMPS_ASSIGN_OR_RETURN(const Announced place, TakePlace(std::move(job), bytes));
+  MutexLock lock(&mutex_);
+  const size_t works = whole_tensor ? 1 : tensor.partitions.size();
+  for (size_t i = 0; i < works; ++i) {
+    Work work{.job = place.job,
+              .grad_bufs = {},
+              .partition = i,
+              .whole_tensor = whole_tensor,
+              .turn = place.turn};
+    if (whole_tensor) {
+      work.grad_bufs = std::move(grad_bufs);  // NOLINT(bugprone-use-after-move): the only work
+    } else if (!grad_bufs.empty()) {
+      work.grad_bufs.push_back(std::move(grad_bufs[i]));
+    }
+    Queue(std::move(work));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<PushPipeline::Announced> PushPipeline::Announce(PushJob job) {
+  const size_t bytes = job.tensor->bytes();
+  return TakePlace(std::move(job), bytes);
+}
+
+void PushPipeline::Arrive(const Announced& announced, size_t partition,
+                          std::shared_ptr<HostBuffer> grad_buf, float gradient_bound) {
+  PushJob job = *announced.job;
+  job.gradient_bound = gradient_bound;
+  job.submitted = options_.clock->Now();
+  Work work{.job = std::make_shared<const PushJob>(std::move(job)),
+            .grad_bufs = {std::move(grad_buf)},
+            .partition = partition,
+            .turn = announced.turn};
+  MutexLock lock(&mutex_);
+  if (failed_.ok()) Queue(std::move(work));
+}
+
+absl::StatusOr<PushPipeline::Announced> PushPipeline::TakePlace(PushJob job, size_t bytes) {
+  const TensorPlan& tensor = *job.tensor;
+  if (job.submitted == SteadyTime()) job.submitted = options_.clock->Now();
   auto shared = std::make_shared<const PushJob>(std::move(job));
   MutexLock lock(&mutex_);
   const auto has_room = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -84,20 +123,14 @@ absl::Status PushPipeline::Submit(PushJob job) {
   SLIMPS_RETURN_IF_ERROR(failed_);
   bytes_waiting_ += bytes;
   const uint64_t turn = unacknowledged_.Add(tensor.key.id(), tensor.partitions.size());
-  const size_t works = whole_tensor ? 1 : tensor.partitions.size();
-  for (size_t i = 0; i < works; ++i) {
-    Work work{
-        .job = shared, .grad_bufs = {}, .partition = i, .whole_tensor = whole_tensor, .turn = turn};
-    if (whole_tensor) {
-      work.grad_bufs = std::move(grad_bufs);  // NOLINT(bugprone-use-after-move): the only work
-    } else if (!grad_bufs.empty()) {
-      work.grad_bufs.push_back(std::move(grad_bufs[i]));
-    }
-    queue_.emplace(std::pair(-SendPriority(shared->round, shared->priority), next_sequence_++),
-                   std::move(work));
-  }
+  return Announced{.job = std::move(shared), .turn = turn};
+}
+
+void PushPipeline::Queue(Work work) {
+  const PushJob& job = *work.job;
+  queue_.emplace(std::pair(-SendPriority(job.round, job.priority), next_sequence_++),
+                 std::move(work));
   work_.NotifyOne();
-  return absl::OkStatus();
 }
 
 void PushPipeline::Run() {

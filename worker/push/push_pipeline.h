@@ -99,6 +99,22 @@ class PushPipeline final {
   // Otherwise the pipeline's first error, once it has failed.
   [[nodiscard]] absl::Status Submit(PushJob job);
 
+  // Same, for a gradient whose partitions arrive one by one: takes the push's place among those of
+  // its key. Arrive must follow for each partition, or the store fail.
+  struct Announced {
+    std::shared_ptr<const PushJob> job;
+    uint64_t turn = 0;  // among the key's pushes
+  };
+  [[nodiscard]] absl::StatusOr<Announced> Announce(PushJob job);
+  // Queues one partition. `gradient_bound` is the partition's.
+  void Arrive(const Announced& announced, size_t partition, std::shared_ptr<HostBuffer> grad_buf,
+              float gradient_bound);
+
+  // True if a push is measured for the threshold table, which Submit alone can do.
+  bool Measures(const TensorPlan& tensor, uint64_t round) const {
+    return plan_->MeasuresPush(tensor, round);
+  }
+
   // Returns true if gradients of so many bytes together need not wait in Submit.
   bool HasRoom(size_t bytes) const;
 
@@ -169,6 +185,9 @@ class PushPipeline final {
     uint64_t turn = 0;  // the job's turn among the key's pushes
   };
 
+  // Waits for room, and takes the job's place among the pushes of its key. REQUIRES: no grad_bufs.
+  absl::StatusOr<Announced> TakePlace(PushJob job, size_t bytes);
+  void Queue(Work work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Run();
   absl::Status Push(Work work);
   // Checks gradients on loan, and gives the work's job their bound.

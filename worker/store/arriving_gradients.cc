@@ -16,56 +16,68 @@ namespace slimps {
 // dropped, so that it ends even if a copy could not be started. Thread-safe.
 class ArrivingGradients::Copies final {
  public:
-  Copies(GradientBuffers grad_bufs, std::vector<GradientBuffers> more, Arrived arrived,
+  // `more`: of the devices after the first, whose copies have memory of their own.
+  Copies(const GradientBuffers& grad_bufs, std::vector<GradientBuffers> more, Events events,
          std::function<void()> ended)
-      : grad_bufs_(std::move(grad_bufs)),
-        more_(std::move(more)),
-        arrived_(std::move(arrived)),
-        ended_(std::move(ended)) {}
-  ~Copies() {
-    if (status_.ok() && !more_.empty()) Sum();
-    if (!status_.ok()) {
-      arrived_(status_);
-    } else {
-      arrived_(largest_);
+      : more_(std::move(more)), events_(std::move(events)), ended_(std::move(ended)) {
+    for (const auto& grad_buf : grad_bufs) {
+      parts_.push_back({.sum = grad_buf->floats(), .missing = more_.size() + 1});
     }
+  }
+  ~Copies() {
+    events_.ended();
     ended_();
   }
   Copies(const Copies&) = delete;
   Copies& operator=(const Copies&) = delete;
 
-  void Add(const absl::StatusOr<float>& largest) {
-    MutexLock lock(&mutex_);
-    status_.Update(largest.status());
-    if (largest.ok()) largest_ = std::max(largest_, *largest);
+  std::span<float> Destination(size_t source, size_t partition) {
+    return source == 0 ? parts_[partition].sum : more_[source - 1][partition]->floats();
+  }
+
+  void Add(size_t partition, const absl::StatusOr<float>& largest) {
+    Part& part = parts_[partition];
+    {
+      MutexLock lock(&mutex_);
+      part.status.Update(largest.status());
+      if (largest.ok()) part.largest = std::max(part.largest, *largest);
+      if (--part.missing > 0) return;
+    }
+    if (!part.status.ok()) return events_.arrived(partition, part.status);
+    if (!more_.empty()) Sum(partition);
+    events_.arrived(partition, part.largest);
   }
 
  private:
-  // Adds the other devices' gradients to the first one's, and finds the largest magnitude anew.
-  void Sum() {
-    largest_ = 0;
-    for (size_t i = 0; i < grad_bufs_.size(); ++i) {
-      const std::span<float> sum = grad_bufs_[i]->floats();
-      std::vector<std::span<const float>> gradients = {sum};
-      for (const GradientBuffers& one : more_) gradients.push_back(one[i]->floats());
-      SumDevices(gradients, sum);
-      largest_ = std::max(largest_, BestKernels().raw.largest(sum.data(), sum.size()));
-    }
+  // Owned by the thread of its last copy once none is missing.
+  struct Part {
+    std::span<float> sum;
+    size_t missing = 0;
+    absl::Status status = {};
+    float largest = 0;
+  };
+
+  // Adds the other devices' values to the first one's, and finds the largest magnitude anew.
+  void Sum(size_t partition) {
+    Part& part = parts_[partition];
+    std::vector<std::span<const float>> gradients = {part.sum};
+    for (GradientBuffers& one : more_) gradients.push_back(one[partition]->floats());
+    SumDevices(gradients, part.sum);
+    part.largest = BestKernels().raw.largest(part.sum.data(), part.sum.size());
+    for (GradientBuffers& one : more_) one[partition].reset();
   }
 
-  const GradientBuffers grad_bufs_;
-  const std::vector<GradientBuffers> more_;  // of the devices after the first
-  const Arrived arrived_;
+  std::vector<GradientBuffers> more_;
+  const Events events_;
   const std::function<void()> ended_;
   Mutex mutex_;
-  absl::Status status_;
-  float largest_ = 0;
+  std::vector<Part> parts_;
 };
 
 ArrivingGradients::~ArrivingGradients() { AwaitEnd(); }
 
 absl::Status ArrivingGradients::Start(const TensorPlan& tensor, std::span<const Source> sources,
-                                      const GradientBuffers& grad_bufs, Arrived arrived) {
+                                      const GradientBuffers& grad_bufs, Events events) {
   std::vector<GradientBuffers> more;
   for (const Source& source : sources.subspan(1)) {
     GradientBuffers& buffers = more.emplace_back();
@@ -81,17 +93,16 @@ absl::Status ArrivingGradients::Start(const TensorPlan& tensor, std::span<const 
     MutexLock lock(&mutex_);
     turn = on_their_way_.Add(key, 1);
   }
-  const auto copies = std::make_shared<Copies>(grad_bufs, more, std::move(arrived),
+  const auto copies = std::make_shared<Copies>(grad_bufs, std::move(more), std::move(events),
                                                [this, key, turn] { End(key, turn); });
   for (size_t s = 0; s < sources.size(); ++s) {
     const Source& source = sources[s];
-    const GradientBuffers& to = s == 0 ? grad_bufs : more[s - 1];
-    for (size_t i = 0; i < to.size(); ++i) {
+    for (size_t i = 0; i < tensor.partitions.size(); ++i) {
       const PartitionPlan& partition = tensor.partitions[i];
       source.device->CopyGradient(
           key, source.gradient.subspan(partition.offset, partition.elements), source.producer,
-          to[i]->floats(),
-          [copies](KeyId, const absl::StatusOr<float>& largest) { copies->Add(largest); });
+          copies->Destination(s, i),
+          [copies, i](KeyId, const absl::StatusOr<float>& largest) { copies->Add(i, largest); });
     }
   }
   return absl::OkStatus();

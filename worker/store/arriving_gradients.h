@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // ArrivingGradients: gradients on their way from a GPU to grad_buf. Their pushes have their place
-// among the rounds already; they go on when the last partition has arrived.
+// among the rounds already; each partition goes on when it has arrived.
 //
 //   arriving.Start(*tensor, {{device, gradient, stream}}, grad_bufs,
-//                  [=](absl::StatusOr<float> largest) { ... submit the push ... });
+//                  {.arrived = [=](size_t partition, absl::StatusOr<float> largest) {...},
+//                   .ended = [=] { ... give the gradient back ... }});
 //   SLIMPS_RETURN_IF_ERROR(arriving.AwaitAll(timeout));
 //
 // Thread-safe. Its owner makes sure that the devices outlive it.
@@ -27,9 +28,14 @@ namespace slimps {
 
 class ArrivingGradients final {
  public:
-  // Gets the largest magnitude of the gradient (infinity: a value is infinite or NaN), or the first
-  // error of its copies. Runs on the thread of the last copy.
-  using Arrived = std::function<void(absl::StatusOr<float> largest)>;
+  // Both run on threads of copies.
+  struct Events {
+    // A partition is in its grad_buf. `largest` is its largest magnitude (infinity: a value is
+    // infinite or NaN), or the first error of its copies.
+    std::function<void(size_t partition, absl::StatusOr<float> largest)> arrived;
+    // No copy reads a source any more. Called once, after the last `arrived` has returned.
+    std::function<void()> ended;
+  };
 
   // A whole gradient in a device's memory, which belongs to a stream.
   struct Source {
@@ -41,14 +47,14 @@ class ArrivingGradients final {
   // Waits until nothing is on its way.
   ~ArrivingGradients();
 
-  // Starts copying the sources, whose sum, added in their order, `grad_bufs` then hold. Calls
-  // `arrived` once, when no copy reads a source any more.
-  // ResourceExhausted: no memory for the second source and later ones. `arrived` is not called.
-  // REQUIRES: `tensor`, the sources' memory and that of `grad_bufs` live until then.
+  // Starts copying the sources, whose sum, added in their order, `grad_bufs` then hold.
+  // ResourceExhausted: no memory for the second source and later ones. Nothing is called.
+  // REQUIRES: `tensor` and the sources' memory live until the end, and the memory of each of
+  // `grad_bufs` until it has arrived.
   absl::Status Start(const TensorPlan& tensor, std::span<const Source> sources,
-                     const GradientBuffers& grad_bufs, Arrived arrived);
+                     const GradientBuffers& grad_bufs, Events events);
 
-  // Waits until `arrived` has returned for every gradient of this key that was started.
+  // Waits until `ended` has returned for every gradient of this key that was started.
   // DeadlineExceeded: it has not within `timeout`; the message names the key.
   // The error of Fail, once it was called.
   [[nodiscard]] absl::Status Await(const TensorPlan& tensor, absl::Duration timeout);

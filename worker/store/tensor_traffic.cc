@@ -170,18 +170,18 @@ absl::StatusOr<float> TensorTraffic::CopyGradient(const TensorPlan& tensor,
                                   /*producer=*/nullptr, grad_bufs[i]->floats(),
                                   [&found](KeyId, absl::StatusOr<float> of) { found = of; });
     SLIMPS_RETURN_IF_ERROR(found.status());
-    if (std::isinf(*found * options_.grad_scale)) return CheckArrived(tensor, grad_bufs, i);
+    if (std::isinf(*found * options_.grad_scale)) {
+      return CheckArrived(tensor, i, grad_bufs[i]->floats());
+    }
     largest = std::max(largest, *found);
   }
   return largest;
 }
 
-absl::Status TensorTraffic::CheckArrived(const TensorPlan& tensor, const GradientBuffers& grad_bufs,
-                                         size_t first) {
-  for (size_t i = first; i < grad_bufs.size(); ++i) {
-    SLIMPS_RETURN_IF_ERROR(CheckFinite(tensor.key, grad_bufs[i]->floats(), options_.grad_scale,
-                                       "push", tensor.partitions[i].offset));
-  }
+absl::Status TensorTraffic::CheckArrived(const TensorPlan& tensor, size_t partition,
+                                         std::span<const float> values) {
+  SLIMPS_RETURN_IF_ERROR(CheckFinite(tensor.key, values, options_.grad_scale, "push",
+                                     tensor.partitions[partition].offset));
   return absl::InternalError(absl::StrCat("push of key ", tensor.key.typed_name(),
                                           ": a value was not finite, and is now"));
 }

@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -115,12 +116,25 @@ class TensorTraffic final {
   absl::StatusOr<float> CopyGradient(const TensorPlan& tensor, std::span<const float> gradient,
                                      const GradientBuffers& grad_bufs);
   // Returns InvalidArgument, which names the first element that is not finite.
-  // REQUIRES: there is one in the partitions from `first` on.
-  absl::Status CheckArrived(const TensorPlan& tensor, const GradientBuffers& grad_bufs,
-                            size_t first = 0);
+  // REQUIRES: `values`, a partition of the gradient, has one.
+  absl::Status CheckArrived(const TensorPlan& tensor, size_t partition,
+                            std::span<const float> values);
   absl::Status PushOfHost(const Key& key, LentGradient lent, int priority);
-  // Completes a counted job whose gradient has come from a GPU. An error fails the store.
-  absl::Status TakeArrived(PushJob* job, const absl::StatusOr<float>& largest, SteadyTime start);
+  // A gradient on its way from GPUs.
+  struct Arrival {
+    PushJob job;
+    std::optional<PushPipeline::Announced> by_partition = std::nullopt;  // nullopt: goes on whole
+    GradientBuffers grad_bufs;  // each owned by the thread on which it arrives
+    std::vector<LentGradient> lent;
+    SteadyTime start;
+    Mutex mutex;
+    absl::Status status ABSL_GUARDED_BY(mutex);
+    float largest ABSL_GUARDED_BY(mutex) = 0;
+  };
+  // Takes a partition whose gradient has come. An error fails the store.
+  void TakeArrived(Arrival* arrival, size_t partition, const absl::StatusOr<float>& largest);
+  // Gives the gradient back.
+  void EndArrival(Arrival* arrival);
   // Counts the time of a copy that began at `start` and is over.
   void NoteCopied(const PushJob& job, SteadyTime start);
   // Returns the device of `place`, which can reach `values`. Errors name the key and `what`.

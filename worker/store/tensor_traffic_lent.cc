@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // TensorTraffic's calls for memory that their caller lends, on GPUs and on the host.
+#include <algorithm>
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -37,23 +39,65 @@ absl::Status TensorTraffic::PushLent(const Key& key, std::vector<LentGradient> g
   if (tensor == nullptr) return CheckDevices(key, {});
   SLIMPS_ASSIGN_OR_RETURN(GradientBuffers grad_bufs,
                           staging_.Acquire(*tensor, sources[0].device, options_.timeout));
-  const SteadyTime start = options_.clock->Now();
-  SLIMPS_ASSIGN_OR_RETURN(PushJob counted, CountJob(tensor, priority));
-  const auto job = std::make_shared<PushJob>(std::move(counted));
-  job->grad_bufs = grad_bufs;
-  const auto arrived = [this, job, start, gradients](const absl::StatusOr<float>& largest) {
-    OrTell(node_->on_out_of_memory(), [&] {
-      const absl::Status taken = TakeArrived(job.get(), largest, start);
-      for (const LentGradient& lent : gradients) {
-        if (lent.returned) lent.returned(taken);
-      }
-      if (taken.ok()) (void)Submit(std::move(*job));  // an error fails the store
-    });
+  const auto arrival = std::make_shared<Arrival>();
+  arrival->start = options_.clock->Now();
+  arrival->grad_bufs = grad_bufs;
+  arrival->lent = std::move(gradients);
+  SLIMPS_ASSIGN_OR_RETURN(arrival->job, CountJob(tensor, priority));
+  // From here on the round is counted.
+  absl::Status started;
+  if (!phases_.Has(*tensor) && !push_.Measures(*tensor, arrival->job.round)) {
+    absl::StatusOr<PushPipeline::Announced> announced = push_.Announce(arrival->job);
+    started = announced.status();
+    if (announced.ok()) arrival->by_partition = *std::move(announced);
+  }
+  const auto arrived = [this, arrival](size_t partition, const absl::StatusOr<float>& largest) {
+    OrTell(node_->on_out_of_memory(), [&] { TakeArrived(arrival.get(), partition, largest); });
   };
-  const absl::Status started = arriving_.Start(*tensor, sources, grad_bufs, arrived);
-  // The round is counted.
+  const auto ended = [this, arrival] {
+    OrTell(node_->on_out_of_memory(), [&] { EndArrival(arrival.get()); });
+  };
+  if (started.ok()) {
+    started = arriving_.Start(*tensor, sources, grad_bufs, {.arrived = arrived, .ended = ended});
+  }
   if (!started.ok()) node_->Fail(started, WorkerNode::Cause::kOurs);
   return started;
+}
+
+void TensorTraffic::TakeArrived(Arrival* arrival, size_t partition,
+                                const absl::StatusOr<float>& largest) {
+  const TensorPlan& tensor = *arrival->job.tensor;
+  absl::Status arrived =
+      Prefixed(largest.status(), absl::StrCat("push of key ", tensor.key.typed_name()));
+  if (arrived.ok() && std::isinf(*largest * options_.grad_scale)) {
+    arrived = CheckArrived(tensor, partition, arrival->grad_bufs[partition]->floats());
+  }
+  {
+    MutexLock lock(&arrival->mutex);
+    arrival->status.Update(arrived);
+    if (largest.ok()) arrival->largest = std::max(arrival->largest, *largest);
+  }
+  // The round is counted: it cannot be complete without this gradient.
+  if (!arrived.ok()) return node_->Fail(arrived, WorkerNode::Cause::kOurs);
+  if (!arrival->by_partition.has_value()) return;
+  push_.Arrive(*arrival->by_partition, partition, std::move(arrival->grad_bufs[partition]),
+               *largest);
+}
+
+void TensorTraffic::EndArrival(Arrival* arrival) {
+  absl::Status status;
+  {
+    MutexLock lock(&arrival->mutex);
+    status = arrival->status;
+    arrival->job.gradient_bound = arrival->largest;
+  }
+  if (status.ok()) NoteCopied(arrival->job, arrival->start);
+  for (const LentGradient& lent : arrival->lent) {
+    if (lent.returned) lent.returned(status);
+  }
+  if (!status.ok() || arrival->by_partition.has_value()) return;
+  arrival->job.grad_bufs = std::move(arrival->grad_bufs);
+  (void)Submit(std::move(arrival->job));  // an error fails the store
 }
 
 absl::Status TensorTraffic::PushOfHost(const Key& key, LentGradient lent, int priority) {
@@ -75,21 +119,6 @@ absl::Status TensorTraffic::PushOfHost(const Key& key, LentGradient lent, int pr
   const absl::Status submitted = Submit(std::move(job));
   if (!submitted.ok()) loan->Refuse();
   return submitted;
-}
-
-absl::Status TensorTraffic::TakeArrived(PushJob* job, const absl::StatusOr<float>& largest,
-                                        SteadyTime start) {
-  absl::Status arrived =
-      Prefixed(largest.status(), absl::StrCat("push of key ", job->tensor->key.typed_name()));
-  if (arrived.ok()) {
-    NoteCopied(*job, start);
-    job->gradient_bound = *largest;
-    if (std::isinf(*largest * options_.grad_scale))
-      arrived = CheckArrived(*job->tensor, job->grad_bufs);
-  }
-  // The round is counted: it cannot be complete without this gradient.
-  if (!arrived.ok()) node_->Fail(arrived, WorkerNode::Cause::kOurs);
-  return arrived;
 }
 
 void TensorTraffic::PullTo(const Key& key, LentTarget out, int priority) {

@@ -59,6 +59,26 @@ TEST_F(PushPipelineTest, ASmallTensorAloneWaitsForNobody) {
   EXPECT_TRUE(transport_.AwaitSent(1));
 }
 
+TEST_F(PushPipelineTest, APartitionThatHasArrivedGoesOnBeforeTheOthers) {
+  Make({}, /*max_bytes_waiting=*/8 * kLargeElements);
+  const TensorPlan* tensor = Tensor("w", kLargeElements, /*partitions=*/2);
+  PushJob job = Job(tensor);
+  const GradientBuffers grad_bufs = std::exchange(job.grad_bufs, {});
+  const auto announced = pipeline_->Announce(job);
+  ASSERT_TRUE(announced.ok()) << announced.status();
+  EXPECT_FALSE(pipeline_->HasRoom(1)) << "what is on its way counts";
+  EXPECT_TRUE(absl::IsDeadlineExceeded(pipeline_->Drain(absl::Milliseconds(20))));
+  pipeline_->Arrive(*announced, /*partition=*/1, grad_bufs[1], 1);
+  ASSERT_TRUE(transport_.AwaitSent(1));
+  EXPECT_EQ(transport_.header(0).push().items(0).id().partition(), 1u);
+  Answer(0);
+  EXPECT_TRUE(absl::IsDeadlineExceeded(pipeline_->Drain(absl::Milliseconds(20))));
+  pipeline_->Arrive(*announced, /*partition=*/0, grad_bufs[0], 1);
+  ASSERT_TRUE(transport_.AwaitSent(2));
+  Answer(1);
+  EXPECT_TRUE(pipeline_->Drain(kLong).ok());
+}
+
 TEST_F(PushPipelineTest, SubmitWaitsWhileTooManyBytesAreUnanswered) {
   Make({}, /*max_bytes_waiting=*/100);
   const TensorPlan* tensor = Tensor("w", 100);
