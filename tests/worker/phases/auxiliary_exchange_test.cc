@@ -36,6 +36,9 @@ TensorPlan MakeKey(const std::string& name, size_t elements) {
 
 class AuxiliaryExchangeTest : public ::testing::Test {
  protected:
+  // What is not answered uses the exchange, which ends before the courier.
+  void TearDown() override { courier_.Stop(); }
+
   void Combine(const TensorPlan& key, uint64_t round, const std::vector<float>& values) {
     exchange_.Combine({.key = &key,
                        .round = round,
