@@ -36,6 +36,7 @@ class CudaDriver {
   // The primary context of a GPU: the one that torch and the CUDA runtime use.
   virtual absl::StatusOr<void*> RetainPrimaryContext(int ordinal) = 0;
   virtual void ReleasePrimaryContext(int ordinal) = 0;
+  // Until PopContext, the thread's calls leave alone what other threads capture into graphs.
   virtual absl::Status PushContext(void* context) = 0;
   virtual void PopContext() = 0;
 
@@ -67,7 +68,7 @@ class CudaDriver {
 
 // Returns the machine's driver, opened and initialised by the first call. It lives until the
 // process ends.
-// FailedPrecondition: there is no driver or no GPU, or the driver is older than CUDA 10.0; the
+// FailedPrecondition: there is no driver or no GPU, or the driver is older than CUDA 10.1; the
 // message says which.
 absl::StatusOr<CudaDriver*> LoadCudaDriver();
 

@@ -2,6 +2,8 @@
 // LoadCudaDriver of cuda_driver.h: the driver that the machine has.
 #include <dlfcn.h>
 
+#include <vector>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "proto/base/status_macros.h"
@@ -56,6 +58,7 @@ absl::string_view Resolve(void* library, Api* api) {
   functions.Find(&api->StreamWaitEvent, "cuStreamWaitEvent");
   functions.Find(&api->StreamSynchronize, "cuStreamSynchronize");
   functions.Find(&api->StreamIsCapturing, "cuStreamIsCapturing");
+  functions.Find(&api->ThreadExchangeStreamCaptureMode, "cuThreadExchangeStreamCaptureMode");
   functions.Find(&api->EventCreate, "cuEventCreate");
   functions.Find(&api->EventDestroy_v2, "cuEventDestroy_v2");
   functions.Find(&api->EventRecord, "cuEventRecord");
@@ -66,6 +69,12 @@ absl::string_view Resolve(void* library, Api* api) {
   functions.Find(&api->MemcpyHtoDAsync_v2, "cuMemcpyHtoDAsync_v2");
   functions.Find(&api->PointerGetAttribute, "cuPointerGetAttribute");
   return functions.missing();
+}
+
+// Returns what the thread's mode was before each context that it has pushed.
+std::vector<int>& CaptureModes() {
+  thread_local std::vector<int> modes;
+  return modes;
 }
 
 // Thread-safe.
@@ -101,9 +110,16 @@ class Libcuda final : public CudaDriver {
     }
   }
   absl::Status PushContext(void* context) override {
-    return ToStatus(api_.CtxPushCurrent_v2(context), "cuCtxPushCurrent");
+    SLIMPS_RETURN_IF_ERROR(ToStatus(api_.CtxPushCurrent_v2(context), "cuCtxPushCurrent"));
+    // In other modes, to allocate pinned memory breaks a capture of any thread.
+    int mode = libcuda::kCaptureModeRelaxed;
+    api_.ThreadExchangeStreamCaptureMode(&mode);
+    CaptureModes().push_back(mode);
+    return absl::OkStatus();
   }
   void PopContext() override {
+    api_.ThreadExchangeStreamCaptureMode(&CaptureModes().back());
+    CaptureModes().pop_back();
     void* context = nullptr;
     api_.CtxPopCurrent_v2(&context);
   }
@@ -211,7 +227,7 @@ absl::StatusOr<CudaDriver*> Load() {
     return absl::FailedPreconditionError(absl::StrCat(
         "the CUDA driver is too old: ", kLibrary, " is of CUDA ", version / 1000, ".",
         version % 1000 / 10, missing.empty() ? "" : absl::StrCat(" and lacks ", missing),
-        ", expected 10.0 or later"));
+        ", expected 10.1 or later"));
   }
   // Neither is freed: torch may use the driver until the process ends.
   auto* const driver = new Libcuda(api);

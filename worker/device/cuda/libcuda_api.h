@@ -29,7 +29,8 @@ inline constexpr int kMemoryTypeAttribute = 2;      // CU_POINTER_ATTRIBUTE_MEMO
 inline constexpr int kDeviceOrdinalAttribute = 9;   // CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
 inline constexpr unsigned kMemoryTypeDevice = 2;    // CU_MEMORYTYPE_DEVICE
 inline constexpr int kCaptureStatusNone = 0;        // CU_STREAM_CAPTURE_STATUS_NONE
-inline constexpr int kOldestDriver = 10000;         // CUDA 10.0, which has all that is below
+inline constexpr int kCaptureModeRelaxed = 2;       // CU_STREAM_CAPTURE_MODE_RELAXED
+inline constexpr int kOldestDriver = 10010;         // CUDA 10.1, which has all that is below
 
 struct Api {
   Result (*GetErrorName)(Result error, const char** name);
@@ -47,6 +48,7 @@ struct Api {
   Result (*StreamWaitEvent)(Handle stream, Handle event, unsigned flags);
   Result (*StreamSynchronize)(Handle stream);
   Result (*StreamIsCapturing)(Handle stream, int* status);
+  Result (*ThreadExchangeStreamCaptureMode)(int* mode);
   Result (*EventCreate)(Handle* event, unsigned flags);
   Result (*EventDestroy_v2)(Handle event);
   Result (*EventRecord)(Handle event, Handle stream);

@@ -69,6 +69,11 @@ class FakeCudaDriver final : public CudaDriver {
   // Lets the call of this name (as in CudaDriver) fail with `why`, so many times, after `successes`
   // more.
   void Fail(absl::string_view call, absl::Status why, int successes = 0, int times = 1);
+  // Notes what a test's own C functions have found.
+  void NoteMisuse(std::string misuse) {
+    MutexLock lock(&mutex_);
+    Note(std::move(misuse));
+  }
   // Returns what was misused since the last call, and forgets it.
   std::vector<std::string> TakeMisuses();
   // Notes what is still held: to be called when the code under test has given everything back.

@@ -46,6 +46,7 @@ SAME(StreamDestroy_v2);
 SAME(StreamWaitEvent);
 SAME(StreamSynchronize);
 SAME(StreamIsCapturing);
+SAME(ThreadExchangeStreamCaptureMode);
 SAME(EventCreate);
 SAME(EventDestroy_v2);
 SAME(EventRecord);
@@ -70,6 +71,7 @@ TEST(LibcudaApi, ConstantsAreTheToolkits) {
   EXPECT_EQ(libcuda::kDeviceOrdinalAttribute, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL);
   EXPECT_EQ(libcuda::kMemoryTypeDevice, unsigned{CU_MEMORYTYPE_DEVICE});
   EXPECT_EQ(libcuda::kCaptureStatusNone, CU_STREAM_CAPTURE_STATUS_NONE);
+  EXPECT_EQ(libcuda::kCaptureModeRelaxed, CU_STREAM_CAPTURE_MODE_RELAXED);
 }
 
 }  // namespace

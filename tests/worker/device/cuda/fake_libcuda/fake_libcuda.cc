@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_join.h"
@@ -45,6 +46,14 @@ template <typename T>
 Result Give(absl::StatusOr<T> made, T* out) {
   if (made.ok()) *out = *made;
   return ToResult(made.status());
+}
+
+thread_local int capture_mode = 0;  // CU_STREAM_CAPTURE_MODE_GLOBAL
+
+// Notes a call that would break a capture of another thread.
+void CheckCaptureMode(const char* call) {
+  if (capture_mode == kCaptureModeRelaxed) return;
+  Driver().NoteMisuse(std::string(call) + " outside of the relaxed capture mode");
 }
 
 float* At(DevicePointer memory) { return reinterpret_cast<float*>(memory); }
@@ -108,6 +117,10 @@ EXPORT Result cuStreamIsCapturing(Handle stream, int* status) {
   *status = capturing ? 1 : kCaptureStatusNone;
   return asked;
 }
+EXPORT Result cuThreadExchangeStreamCaptureMode(int* mode) {
+  std::swap(*mode, capture_mode);
+  return kSuccess;
+}
 EXPORT Result cuEventCreate(Handle* event, unsigned) { return Give(Driver().CreateEvent(), event); }
 EXPORT Result cuEventDestroy_v2(Handle event) {
   Driver().DestroyEvent(event);
@@ -120,9 +133,11 @@ EXPORT Result cuEventSynchronize(Handle event) {
   return ToResult(Driver().SynchronizeEvent(event));
 }
 EXPORT Result cuMemHostAlloc(void** memory, size_t bytes, unsigned) {
+  CheckCaptureMode("cuMemHostAlloc");
   return Give(Driver().AllocatePinned(bytes), memory);
 }
 EXPORT Result cuMemFreeHost(void* memory) {
+  CheckCaptureMode("cuMemFreeHost");
   Driver().FreePinned(memory);
   return kSuccess;
 }
