@@ -44,7 +44,7 @@ class Devices final {
   absl::StatusOr<Device*> Find(std::span<const float> values, const Place& place);
 
   // Bounds each device's pool of host memory from now on (Device::LimitHost): the host's to `bytes`
-  // of gradients, and a GPU's to twice that, since what is pulled to it passes through its pool too.
+  // of gradients, and a GPU's to twice that, since what is pulled to it passes through its pool.
   void LimitHost(size_t bytes);
 
  private:

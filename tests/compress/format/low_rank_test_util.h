@@ -3,8 +3,9 @@
 #ifndef SLIMPS_TESTS_COMPRESS_FORMAT_LOW_RANK_TEST_UTIL_H_
 #define SLIMPS_TESTS_COMPRESS_FORMAT_LOW_RANK_TEST_UTIL_H_
 
+#include <algorithm>
 #include <cstddef>
-#include <cstring>
+#include <span>
 #include <vector>
 
 #include "compress/format/low_rank.h"
@@ -18,8 +19,12 @@ inline std::vector<std::byte> LowRankPayload(const LowRankLayout& layout,
   std::vector<std::byte> payload(layout.PayloadBytes());
   BuildLowRankHeader(layout, payload);
   if (layout.rank == 0) return payload;
-  std::memcpy(payload.data() + LowRankLayout::UOffset(), u.data(), u.size() * sizeof(float));
-  std::memcpy(payload.data() + layout.VOffset(), v.data(), v.size() * sizeof(float));
+  const auto put = [&payload](const std::vector<float>& values, size_t at) {
+    std::ranges::copy(std::as_bytes(std::span(values)),
+                      payload.begin() + static_cast<ptrdiff_t>(at));
+  };
+  put(u, LowRankLayout::UOffset());
+  put(v, layout.VOffset());
   return payload;
 }
 
