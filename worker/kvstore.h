@@ -110,10 +110,13 @@ class KVStore {
   // waits for the streams' work and the caller does not, or on the host, where codecs read the
   // gradient where it lies. Returns when the round is counted; other pushes of the key come after
   // it. Each `returned` tells when its memory may be written again. It is not called if this
-  // returns an error. Waits for room as Push does (KVStoreOptions). Local stores wait for the
-  // streams.
-  // A value that is not finite is found after this has returned: `returned` gets InvalidArgument as
-  // of Push, and the store fails, since the round was counted.
+  // returns an error. Waits for room as Push does; of gradients on loan, up to 1 GiB may wait for
+  // the servers. Local stores wait for the streams.
+  // A value that is not finite may be found after this has returned: `returned` then gets
+  // InvalidArgument as of Push, and the store fails, since the round was counted; other parts of
+  // the gradient may have been sent. A gradient on the host that has to be copied anyway is refused
+  // at once instead, as by Push: without compression (but for `until_acknowledged`), where the
+  // codec's exchange has phases, outside of dist_sync, in local stores.
   // InvalidArgument: also memory that is not the place's, or a stream of another GPU.
   // FailedPrecondition: no driver, no such GPU, or a stream that is being captured into a graph.
   [[nodiscard]] virtual absl::Status PushLent(const Key& key, std::vector<LentGradient> gradients,

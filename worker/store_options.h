@@ -56,8 +56,8 @@ struct KVStoreOptions {
   bool checksums = true;   // of payloads, on the wire
   // How this worker reaches a server on its own machine, if the server offers that way.
   SameHost same_host = SameHost::kShm;
-  // Most bytes of gradients that wait until they are encoded or, if raw, acknowledged. Push waits
-  // for room. 0: one round of all keys, but at least 64 MiB.
+  // Most bytes of copied gradients that wait until they are encoded or, if raw, acknowledged. Push
+  // waits for room. 0: one round of all keys, but at least 64 MiB.
   size_t staging_bytes = 0;
   float grad_scale = 1.0f;  // codecs see gradient * grad_scale; the server's rescale_grad undoes it
   int encode_threads = 0;   // threads that compress; 0: as many as there are cores

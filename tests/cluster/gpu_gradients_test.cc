@@ -231,7 +231,7 @@ TEST_F(OneGpu, SeveralDevicesGradientsAreAddedInTheirOrder) {
     Fill(1e8f);
     driver_.Launch(other, {}, on_other, [=] { std::ranges::fill(on_other, -1e8f); });
     const std::vector<float> on_host(100, 0.25f);
-    int returned = 0;
+    std::atomic<int> returned{0};
     const auto count = [&](const absl::Status& status) { returned += status.ok() ? 1 : 0; };
     ASSERT_STATUS_OK(store.PushLent(
         "w",
@@ -240,6 +240,7 @@ TEST_F(OneGpu, SeveralDevicesGradientsAreAddedInTheirOrder) {
          {.values = on_host, .returned = count}},
         0));
     ASSERT_STATUS_OK(store.Pull("w", weights, 0));
+    ASSERT_STATUS_OK(store.Wait());
     EXPECT_EQ(returned, 3);
     EXPECT_EQ(weights[99], 0.25f);
     EXPECT_EQ(store.PushLent("w", {}, 0).code(), absl::StatusCode::kInvalidArgument);

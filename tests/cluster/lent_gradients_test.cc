@@ -12,6 +12,7 @@
 #include <string_view>
 #include <tuple>
 
+#include "absl/strings/str_cat.h"
 #include "proto/base/awaited.h"
 #include "proto/base/mutex.h"
 #include "tests/cluster/gradient_memory.h"
@@ -152,24 +153,52 @@ TEST(LentGradient, ThatIsNotFiniteIsTheStepsErrorInASynchronousExchange) {
   cluster.workers = cluster.servers = 1;
   cluster.store.compression = "1bit";
   cluster.store.fixed_threshold_bytes = 0;
-  std::vector<float> weights(100);  // until the store is closed
+  std::vector<std::vector<float>> weights(8, std::vector<float>(1000));  // until the store closes
   InProcessCluster(cluster).RunWorkers([&weights](KVStore& store) {
-    const std::vector<Parameter> parameters = {{.name = "w", .shape = {100}, .values = weights}};
+    std::vector<Parameter> parameters;
+    for (std::vector<float>& values : weights) {
+      const std::string name = absl::StrCat("w", parameters.size());
+      parameters.push_back({.name = name, .shape = {1000}, .values = values});
+    }
     const auto exchange = StartExchange(&store, parameters, Sgd(0.1, 0), {});
     ASSERT_STATUS_OK(exchange.status());
-    std::vector<float> gradient(100, 1.0f);
-    for (const float last : {1.0f, std::numeric_limits<float>::infinity()}) {
-      gradient[99] = last;
+    std::vector<float> gradient(1000, 1.0f), bad = gradient;
+    bad[99] = std::numeric_limits<float>::infinity();
+    for (const bool is_bad : {false, true}) {
       ASSERT_STATUS_OK((*exchange)->BeginStep());
-      (*exchange)->OnGradient(0, gradient);
+      for (size_t i = weights.size(); i-- > 0;) {
+        (*exchange)->OnGradient(i, is_bad && i == 5 ? bad : gradient);
+      }
       const absl::Status ended = (*exchange)->EndStep();
-      if (last == 1.0f) {
+      if (!is_bad) {
         ASSERT_STATUS_OK(ended);
         continue;
       }
       EXPECT_EQ(ended.code(), absl::StatusCode::kInvalidArgument);
-      EXPECT_THAT(std::string(ended.message()), HasSubstr("push of key s:w: element 99 is inf"));
+      EXPECT_THAT(std::string(ended.message()), HasSubstr("push of key s:w5: element 99 is inf"));
     }
+  });
+}
+
+TEST(LentGradient, IsCopiedWhereServersHaveNoRounds) {
+  ClusterOptions cluster;
+  cluster.mode = wire::DIST_ASYNC;
+  cluster.workers = cluster.servers = 1;
+  cluster.store.compression = "1bit";
+  cluster.store.fixed_threshold_bytes = 0;
+  cluster.store.partition_bytes = 64 << 10;
+  InProcessCluster(cluster).RunWorkers([](KVStore& store) {
+    std::vector<float> gradient(40000), weights(40000, 7.0f);
+    ASSERT_STATUS_OK(store.Init({{.key = "w", .shape = {40000}, .value = weights}}));
+    ASSERT_STATUS_OK(store.SetOptimizer(Sgd(1, 0)));
+    ASSERT_STATUS_OK(store.Barrier());
+    std::ranges::fill(gradient, 1.0f);
+    gradient[39000] = std::numeric_limits<float>::quiet_NaN();
+    const absl::Status pushed =
+        store.PushLent("w", {{.values = gradient, .place = {}, .returned = nullptr}}, 0);
+    EXPECT_THAT(std::string(pushed.message()), HasSubstr("element 39000 is nan"));
+    ASSERT_STATUS_OK(store.Pull("w", weights, 0));
+    EXPECT_EQ(weights[0], 7.0f) << "no part of the gradient was applied";
   });
 }
 

@@ -11,29 +11,33 @@
 namespace slimps {
 namespace {
 
-// Returns true if no array of one item overlaps an array of another item.
+// Returns true if no item's `out` overlaps an array of another item.
 bool AreApart(const Items& items) {
   struct Extent {
     const float* begin;
     const float* end;
     size_t item;
+    bool is_out;
   };
   std::vector<Extent> extents;
-  const auto add = [&](std::span<const float> array, size_t item) {
-    extents.push_back({array.data(), array.data() + array.size(), item});
+  const auto add = [&](std::span<const float> array, size_t item, bool is_out) {
+    extents.push_back({array.data(), array.data() + array.size(), item, is_out});
   };
   for (size_t i = 0; i < items.size(); ++i) {
-    for (const std::span<const float> gradient : items[i].gradients) add(gradient, i);
-    add(items[i].out, i);
+    for (const std::span<const float> gradient : items[i].gradients) add(gradient, i, false);
+    add(items[i].out, i, true);
   }
   std::ranges::sort(extents, std::less<>(), &Extent::begin);
-  // The extent that reaches farthest so far. If `next` overlaps any earlier extent, it overlaps
-  // this one too. If only the earlier one is of another item, it overlaps `last`, which was found
-  // before.
-  const Extent* last = nullptr;
+  // The extents that reach farthest so far, of all and of the outs. If `next` overlaps any earlier
+  // one, it overlaps this one too. If only the earlier one is of another item, it overlaps the
+  // farthest, which was found before.
+  const Extent* any = nullptr;
+  const Extent* out = nullptr;
   for (const Extent& next : extents) {
-    if (last != nullptr && next.begin < last->end && next.item != last->item) return false;
-    if (last == nullptr || next.end > last->end) last = &next;
+    const Extent* const before = next.is_out ? any : out;
+    if (before != nullptr && next.begin < before->end && next.item != before->item) return false;
+    if (any == nullptr || next.end > any->end) any = &next;
+    if (next.is_out && (out == nullptr || next.end > out->end)) out = &next;
   }
   return true;
 }

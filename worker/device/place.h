@@ -33,7 +33,7 @@ struct LentGradient {
   // failed by then. Must not wait for the store.
   std::function<void(absl::Status)> returned;
   // On the host: true if the memory may be kept until the server has acknowledged the push, or, if
-  // the store fails before, until it is closed. A gradient that travels raw is then sent from where
+  // the store fails before, until it is destroyed. A gradient that travels raw is then sent from where
   // it lies. false: it is copied first.
   bool until_acknowledged = false;
 };

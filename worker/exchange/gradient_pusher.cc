@@ -31,12 +31,19 @@ class GradientPusher::Loans final {
   }
   void End(const absl::Status& pushed) {
     MutexLock lock(&mutex_);
+    // What is wrong with a gradient says more than that the store has failed, which is what the
+    // others then come back with.
+    if (absl::IsInvalidArgument(pushed) && !absl::IsInvalidArgument(status_)) status_ = pushed;
     status_.Update(pushed);
     if (--open_ == 0) none_.NotifyAll();
   }
-  absl::Status AwaitNone() {
+  absl::Status AwaitNone(absl::Duration timeout) {
     MutexLock lock(&mutex_);
-    while (open_ > 0) none_.Wait(&mutex_);
+    const auto none = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return open_ == 0; };
+    if (!none_.Await(&mutex_, timeout, none)) {
+      return absl::DeadlineExceededError(absl::StrCat(
+          open_, " gradients are still being read after ", absl::FormatDuration(timeout)));
+    }
     return std::exchange(status_, absl::OkStatus());
   }
 
@@ -116,18 +123,18 @@ void GradientPusher::Push(const HeldBack& one) {
 }
 
 absl::Status GradientPusher::Lend(const HeldBack& one) {
+  std::vector<LentGradient> lent = {
+      {.values = one.gradient,
+       .place = one.place,
+       .returned = [loans = loans_](const absl::Status& given_back) { loans->End(given_back); }}};
   loans_->Add();
-  const absl::Status pushed = store_->PushLent(
-      keys_[one.index],
-      {{.values = one.gradient,
-        .place = one.place,
-        .returned = [loans = loans_](const absl::Status& given_back) { loans->End(given_back); }}},
-      PriorityOf(one.index));
+  const absl::Status pushed =
+      store_->PushLent(keys_[one.index], std::move(lent), PriorityOf(one.index));
   if (!pushed.ok()) loans_->End(absl::OkStatus());
   return pushed;
 }
 
-absl::Status GradientPusher::AwaitLoans() { return loans_->AwaitNone(); }
+absl::Status GradientPusher::AwaitLoans() { return loans_->AwaitNone(options_.timeout); }
 
 void GradientPusher::OnRows(size_t index, std::span<const int64_t> rows,
                             std::span<const float> values) {

@@ -42,6 +42,7 @@ struct PushOptions {
   // Lends gradients to the store instead of letting it copy them (KVStore::PushLent). With kSkip
   // they are copied, since a gradient on loan is found to be non-finite too late to skip it.
   bool lend = false;
+  absl::Duration timeout = absl::Seconds(60);  // of AwaitLoans
   const Clock* clock = MachineClock();
 };
 
@@ -50,6 +51,7 @@ class GradientPusher final {
  public:
   // `store` must outlive the pusher.
   GradientPusher(KVStore* store, std::span<const Parameter> parameters, const PushOptions& options);
+  ~GradientPusher() { (void)AwaitLoans(); }
 
   void BeginRound();
 
@@ -68,8 +70,10 @@ class GradientPusher final {
   // round's first error.
   [[nodiscard]] absl::Status EndRound();
 
-  // Waits until the store has given back every gradient, and returns the first error that one came
-  // back with, as of a push. It ends: a store that fails gives back what it has.
+  // Waits until the store has given back every gradient, and returns an error that one came back
+  // with, as of a push. The destructor waits, too.
+  // DeadlineExceeded: the store still reads some: copies from a GPU wait for work that does not
+  // end.
   [[nodiscard]] absl::Status AwaitLoans();
 
   const Key& key(size_t index) const { return keys_[index]; }

@@ -23,6 +23,7 @@ class SyncExchange final : public WeightExchange {
                 {.non_finite = options.non_finite,
                  .clip_norm = options.clip_norm,
                  .lend = true,
+                 .timeout = options.timeout,
                  .clock = options.clock}) {}
 
   absl::Status BeginStep() override {
@@ -41,7 +42,13 @@ class SyncExchange final : public WeightExchange {
   }
 
   absl::Status EndStep() override {
-    const absl::Status ended = ExchangeRound();
+    absl::Status ended;
+    try {
+      ended = ExchangeRound();
+    } catch (...) {
+      (void)pusher_.AwaitLoans();  // the caller takes the gradients back
+      throw;
+    }
     // Mostly long over: weights come after their gradients.
     const absl::Status given_back = pusher_.AwaitLoans();
     return given_back.ok() ? ended : given_back;

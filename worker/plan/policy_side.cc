@@ -220,7 +220,7 @@ wire::SavedPolicy PolicySide::Save(uint64_t rounds, const wire::CodecMap& newest
   saved.set_rounds(rounds_before_ + rounds);
   saved.set_reported_windows(reported_);
   for (const wire::CodecMap& map : decisions_) {
-    if (map.from_round() <= rounds + 1) saved.clear_decisions();
+    if (map.from_round() <= rounds) saved.clear_decisions();
     wire::CodecMap* const kept = saved.add_decisions();
     *kept = map;
     kept->set_from_round(map.from_round() - std::min(map.from_round(), rounds));

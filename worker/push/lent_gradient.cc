@@ -34,9 +34,9 @@ void GradientLoan::Fail(const absl::Status& why) {
   status_.Update(why);
 }
 
-void GradientLoan::Refuse() {
+void GradientLoan::Accept(std::function<void(absl::Status)> returned) {
   MutexLock lock(&mutex_);
-  returned_ = nullptr;
+  returned_ = std::move(returned);
 }
 
 GradientBuffers LendPartitions(const TensorPlan& tensor,

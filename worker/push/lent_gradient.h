@@ -2,8 +2,10 @@
 // GradientLoan: a gradient in host memory that its owner lends to a push, in the place of grad_buf.
 // Codecs read it where it lies, which saves the copy's pass over memory.
 //
-//   const auto loan = std::make_shared<GradientLoan>(std::move(lent));
+//   const auto loan = std::make_shared<GradientLoan>(lent);
 //   GradientBuffers grad_bufs = LendPartitions(*tensor, loan);
+//   ... submit the push with them ...
+//   loan->Accept(std::move(lent.returned));
 //   ... the memory is given back when the last buffer and the last `loan` have been dropped ...
 #ifndef SLIMPS_WORKER_PUSH_LENT_GRADIENT_H_
 #define SLIMPS_WORKER_PUSH_LENT_GRADIENT_H_
@@ -23,14 +25,13 @@
 
 namespace slimps {
 
-// A gradient on loan. Its destructor calls LentGradient::returned. Thread-safe.
+// A gradient on loan. Its destructor calls what was given to Accept. Thread-safe.
 class GradientLoan final {
  public:
   // REQUIRES: the memory is the host's.
-  explicit GradientLoan(LentGradient lent)
+  explicit GradientLoan(const LentGradient& lent)
       : values_(lent.values),
-        until_(lent.until_acknowledged ? Loan::kUntilAcknowledged : Loan::kUntilEncoded),
-        returned_(std::move(lent.returned)) {}
+        until_(lent.until_acknowledged ? Loan::kUntilAcknowledged : Loan::kUntilEncoded) {}
   ~GradientLoan();
   GradientLoan(const GradientLoan&) = delete;
   GradientLoan& operator=(const GradientLoan&) = delete;
@@ -38,8 +39,8 @@ class GradientLoan final {
   // `returned` gets the first error.
   void Fail(const absl::Status& why);
 
-  // `returned` is not called.
-  void Refuse();
+  // Notes that the push was taken: its end calls `returned`.
+  void Accept(std::function<void(absl::Status)> returned);
 
   std::span<const float> values() const { return values_; }
   Loan until() const { return until_; }

@@ -60,34 +60,16 @@ bool PushPipeline::HasRoom(size_t bytes) const {
 }
 
 absl::Status PushPipeline::Submit(PushJob job) {
-  const TensorPlan& tensor = *job.tensor;
   const size_t bytes = BytesOf(job);
-  const bool whole_tensor = job.carries() && Measures(tensor, job.round);
-  // Each work has its own buffers, so that a partition's memory is free as soon as that partition
-  // is done.
+  const bool carries = job.carries();
   GradientBuffers grad_bufs = std::exchange(job.grad_bufs, {});
-  SLIMPS_ASSIGN_OR_RETURN(const Announced place, TakePlace(std::move(job), bytes));
-  MutexLock lock(&mutex_);
-  const size_t works = whole_tensor ? 1 : tensor.partitions.size();
-  for (size_t i = 0; i < works; ++i) {
-    Work work{.job = place.job,
-              .grad_bufs = {},
-              .partition = i,
-              .whole_tensor = whole_tensor,
-              .turn = place.turn};
-    if (whole_tensor) {
-      work.grad_bufs = std::move(grad_bufs);  // NOLINT(bugprone-use-after-move): the only work
-    } else if (!grad_bufs.empty()) {
-      work.grad_bufs.push_back(std::move(grad_bufs[i]));
-    }
-    Queue(std::move(work));
-  }
-  return absl::OkStatus();
+  SLIMPS_ASSIGN_OR_RETURN(const Announced place, TakePlace(std::move(job), bytes, carries));
+  return QueueAll(place, std::move(grad_bufs));
 }
 
 absl::StatusOr<PushPipeline::Announced> PushPipeline::Announce(PushJob job) {
   const size_t bytes = job.tensor->bytes();
-  return TakePlace(std::move(job), bytes);
+  return TakePlace(std::move(job), bytes, /*carries=*/true);
 }
 
 void PushPipeline::Arrive(const Announced& announced, size_t partition,
@@ -95,17 +77,46 @@ void PushPipeline::Arrive(const Announced& announced, size_t partition,
   PushJob job = *announced.job;
   job.gradient_bound = gradient_bound;
   job.submitted = options_.clock->Now();
-  Work work{.job = std::make_shared<const PushJob>(std::move(job)),
-            .grad_bufs = {std::move(grad_buf)},
-            .partition = partition,
-            .turn = announced.turn};
-  MutexLock lock(&mutex_);
-  if (failed_.ok()) Queue(std::move(work));
+  // After a failure there is nobody to tell.
+  (void)Queue({Work{.job = std::make_shared<const PushJob>(std::move(job)),
+                    .grad_bufs = {std::move(grad_buf)},
+                    .partition = partition,
+                    .turn = announced.turn}});
 }
 
-absl::StatusOr<PushPipeline::Announced> PushPipeline::TakePlace(PushJob job, size_t bytes) {
+void PushPipeline::ArriveWhole(const Announced& announced, GradientBuffers grad_bufs,
+                               float gradient_bound) {
+  PushJob job = *announced.job;
+  job.gradient_bound = gradient_bound;
+  job.submitted = options_.clock->Now();
+  (void)QueueAll({.job = std::make_shared<const PushJob>(std::move(job)),
+                  .turn = announced.turn,
+                  .measured = announced.measured},
+                 std::move(grad_bufs));
+}
+
+absl::Status PushPipeline::QueueAll(const Announced& place, GradientBuffers grad_bufs) {
+  if (place.measured) {
+    return Queue({Work{.job = place.job,
+                       .grad_bufs = std::move(grad_bufs),
+                       .whole_tensor = true,
+                       .turn = place.turn}});
+  }
+  std::vector<Work> works;
+  for (size_t i = 0; i < place.job->tensor->partitions.size(); ++i) {
+    works.push_back({.job = place.job, .grad_bufs = {}, .partition = i, .turn = place.turn});
+    // Each work has its own buffers, so that a partition's memory is free as soon as that partition
+    // is done.
+    if (!grad_bufs.empty()) works.back().grad_bufs.push_back(std::move(grad_bufs[i]));
+  }
+  return Queue(std::move(works));
+}
+
+absl::StatusOr<PushPipeline::Announced> PushPipeline::TakePlace(PushJob job, size_t bytes,
+                                                                bool carries) {
   const TensorPlan& tensor = *job.tensor;
   if (job.submitted == SteadyTime()) job.submitted = options_.clock->Now();
+  const bool measured = carries && plan_->MeasuresPush(tensor, job.round);
   auto shared = std::make_shared<const PushJob>(std::move(job));
   MutexLock lock(&mutex_);
   const auto has_room = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -120,14 +131,20 @@ absl::StatusOr<PushPipeline::Announced> PushPipeline::TakePlace(PushJob job, siz
   SLIMPS_RETURN_IF_ERROR(failed_);
   bytes_waiting_ += bytes;
   const uint64_t turn = unacknowledged_.Add(tensor.key.id(), tensor.partitions.size());
-  return Announced{.job = std::move(shared), .turn = turn};
+  return Announced{.job = std::move(shared), .turn = turn, .measured = measured};
 }
 
-void PushPipeline::Queue(Work work) {
-  const PushJob& job = *work.job;
-  queue_.emplace(std::pair(-SendPriority(job.round, job.priority), next_sequence_++),
-                 std::move(work));
+absl::Status PushPipeline::Queue(std::vector<Work> works) {
+  decltype(queue_) made;
+  MutexLock lock(&mutex_);
+  SLIMPS_RETURN_IF_ERROR(failed_);
+  for (Work& work : works) {
+    const int64_t priority = SendPriority(work.job->round, work.job->priority);
+    made.emplace(std::pair(-priority, next_sequence_++), std::move(work));
+  }
+  queue_.merge(made);
   work_.NotifyOne();
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::optional<OutgoingItem>> PushPipeline::PrepareNow(const PushJob& job) {

@@ -99,21 +99,20 @@ class PushPipeline final {
   // Otherwise the pipeline's first error, once it has failed.
   [[nodiscard]] absl::Status Submit(PushJob job);
 
-  // Same, for a gradient whose partitions arrive one by one: takes the push's place among those of
-  // its key. Arrive must follow for each partition, or the store fail.
+  // Same, for a gradient that arrives later: takes the push's place among those of its key. Arrive
+  // must follow for each partition, or ArriveWhole, or the store fail.
   struct Announced {
     std::shared_ptr<const PushJob> job;
-    uint64_t turn = 0;  // among the key's pushes
+    uint64_t turn = 0;      // among the key's pushes
+    bool measured = false;  // for the threshold table: it must arrive whole
   };
   [[nodiscard]] absl::StatusOr<Announced> Announce(PushJob job);
   // Queues one partition. `gradient_bound` is the partition's.
   void Arrive(const Announced& announced, size_t partition, std::shared_ptr<HostBuffer> grad_buf,
               float gradient_bound);
 
-  // True if a push is measured for the threshold table, which Submit alone can do.
-  bool Measures(const TensorPlan& tensor, uint64_t round) const {
-    return plan_->MeasuresPush(tensor, round);
-  }
+  // Queues all partitions.
+  void ArriveWhole(const Announced& announced, GradientBuffers grad_bufs, float gradient_bound);
 
   // Returns true if gradients of so many bytes together need not wait in Submit.
   bool HasRoom(size_t bytes) const;
@@ -186,8 +185,10 @@ class PushPipeline final {
   };
 
   // Waits for room, and takes the job's place among the pushes of its key. REQUIRES: no grad_bufs.
-  absl::StatusOr<Announced> TakePlace(PushJob job, size_t bytes);
-  void Queue(Work work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<Announced> TakePlace(PushJob job, size_t bytes, bool carries);
+  // Queues all works, or none: it throws, or returns the pipeline's first error.
+  absl::Status Queue(std::vector<Work> works);
+  absl::Status QueueAll(const Announced& place, GradientBuffers grad_bufs);
   void Run();
   absl::Status Push(Work work);
   // Checks gradients on loan, and gives the work's job their bound.

@@ -38,7 +38,11 @@ void PushPipeline::Run() {
       // The round cannot be completed without this work, so the store is told and fails.
       options_.on_error(pushed);
     };
-    OrTell(options_.on_out_of_memory,
+    const auto tell = [&](const std::bad_alloc& error) {
+      if (loan != nullptr) loan->Fail(OutOfMemoryStatus(error));
+      options_.on_out_of_memory(error);
+    };
+    OrTell(options_.on_out_of_memory ? OnOutOfMemory(tell) : nullptr,
            [&] { SayingWhatFor("push", tensor.key.typed_name(), push); });
     EndEncoding();
   }
@@ -59,7 +63,7 @@ absl::Status PushPipeline::CheckLent(Work* work) const {
     const float largest = BestKernels().raw.largest(values.data(), values.size());
     if (std::isinf(largest * scale)) {
       return CheckFinite(tensor.key, values, scale, "push",
-                         tensor.partitions[work->partition + i].offset);
+                         tensor.partitions[work->partition + i].offset, "the store has failed");
     }
     checked.gradient_bound = std::max(checked.gradient_bound, largest);
   }

@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "compress/kernels/kernels.h"
+#include "proto/base/out_of_memory.h"
 #include "proto/base/status_macros.h"
 #include "worker/tensor/value_check.h"
 
@@ -17,19 +19,26 @@ namespace slimps {
 class ArrivingGradients::Copies final {
  public:
   // `more`: of the devices after the first, whose copies have memory of their own.
-  Copies(const GradientBuffers& grad_bufs, std::vector<GradientBuffers> more, Events events,
-         std::function<void()> ended)
-      : more_(std::move(more)), events_(std::move(events)), ended_(std::move(ended)) {
+  Copies(ArrivingGradients* owner, KeyId key, const GradientBuffers& grad_bufs,
+         std::vector<GradientBuffers> more, Events events)
+      : owner_(owner), key_(key), more_(std::move(more)), events_(std::move(events)) {
     for (const auto& grad_buf : grad_bufs) {
       parts_.push_back({.sum = grad_buf->floats(), .missing = more_.size() + 1});
     }
   }
   ~Copies() {
+    if (!turn_.has_value()) return;  // it never began
     events_.ended();
-    ended_();
+    owner_->End(key_, *turn_);
   }
   Copies(const Copies&) = delete;
   Copies& operator=(const Copies&) = delete;
+
+  // Takes its turn among the gradients of the key.
+  void Begin() {
+    MutexLock lock(&owner_->mutex_);
+    turn_ = owner_->on_their_way_.Add(key_, 1);
+  }
 
   std::span<float> Destination(size_t source, size_t partition) {
     return source == 0 ? parts_[partition].sum : more_[source - 1][partition]->floats();
@@ -67,9 +76,11 @@ class ArrivingGradients::Copies final {
     for (GradientBuffers& one : more_) one[partition].reset();
   }
 
+  ArrivingGradients* const owner_;
+  const KeyId key_;
+  std::optional<uint64_t> turn_;
   std::vector<GradientBuffers> more_;
   const Events events_;
-  const std::function<void()> ended_;
   Mutex mutex_;
   std::vector<Part> parts_;
 };
@@ -88,21 +99,23 @@ absl::Status ArrivingGradients::Start(const TensorPlan& tensor, std::span<const 
     }
   }
   const KeyId key = tensor.key.id();
-  uint64_t turn = 0;
-  {
-    MutexLock lock(&mutex_);
-    turn = on_their_way_.Add(key, 1);
-  }
-  const auto copies = std::make_shared<Copies>(grad_bufs, std::move(more), std::move(events),
-                                               [this, key, turn] { End(key, turn); });
+  const auto copies =
+      std::make_shared<Copies>(this, key, grad_bufs, std::move(more), std::move(events));
+  copies->Begin();
   for (size_t s = 0; s < sources.size(); ++s) {
     const Source& source = sources[s];
     for (size_t i = 0; i < tensor.partitions.size(); ++i) {
       const PartitionPlan& partition = tensor.partitions[i];
-      source.device->CopyGradient(
-          key, source.gradient.subspan(partition.offset, partition.elements), source.producer,
-          copies->Destination(s, i),
-          [copies, i](KeyId, const absl::StatusOr<float>& largest) { copies->Add(i, largest); });
+      const auto start = [&]() -> absl::Status {
+        source.device->CopyGradient(
+            key, source.gradient.subspan(partition.offset, partition.elements), source.producer,
+            copies->Destination(s, i),
+            [copies, i](KeyId, const absl::StatusOr<float>& largest) { copies->Add(i, largest); });
+        return absl::OkStatus();
+      };
+      // From Begin on, errors are those of copies.
+      const absl::Status started = OrOutOfMemory(start, "copy", tensor.key.typed_name());
+      if (!started.ok()) copies->Add(i, started);
     }
   }
   return absl::OkStatus();

@@ -171,7 +171,7 @@ absl::StatusOr<float> TensorTraffic::CopyGradient(const TensorPlan& tensor,
                                   [&found](KeyId, absl::StatusOr<float> of) { found = of; });
     SLIMPS_RETURN_IF_ERROR(found.status());
     if (std::isinf(*found * options_.grad_scale)) {
-      return CheckArrived(tensor, i, grad_bufs[i]->floats());
+      return CheckArrived(tensor, i, grad_bufs[i]->floats(), "nothing was sent");
     }
     largest = std::max(largest, *found);
   }
@@ -179,9 +179,9 @@ absl::StatusOr<float> TensorTraffic::CopyGradient(const TensorPlan& tensor,
 }
 
 absl::Status TensorTraffic::CheckArrived(const TensorPlan& tensor, size_t partition,
-                                         std::span<const float> values) {
+                                         std::span<const float> values, const char* outcome) {
   SLIMPS_RETURN_IF_ERROR(CheckFinite(tensor.key, values, options_.grad_scale, "push",
-                                     tensor.partitions[partition].offset));
+                                     tensor.partitions[partition].offset, outcome));
   return absl::InternalError(absl::StrCat("push of key ", tensor.key.typed_name(),
                                           ": a value was not finite, and is now"));
 }

@@ -118,12 +118,15 @@ class TensorTraffic final {
   // Returns InvalidArgument, which names the first element that is not finite.
   // REQUIRES: `values`, a partition of the gradient, has one.
   absl::Status CheckArrived(const TensorPlan& tensor, size_t partition,
-                            std::span<const float> values);
+                            std::span<const float> values, const char* outcome);
   absl::Status PushOfHost(const Key& key, LentGradient lent, int priority);
+  // False: the gradient is copied by the thread that pushes.
+  bool TakesLoans(const TensorPlan& tensor, const LentGradient& lent) const;
   // A gradient on its way from GPUs.
   struct Arrival {
     PushJob job;
-    std::optional<PushPipeline::Announced> by_partition = std::nullopt;  // nullopt: goes on whole
+    std::optional<PushPipeline::Announced> place = std::nullopt;  // nullopt: its push has phases
+    bool whole = false;         // it goes on when all of it has arrived
     GradientBuffers grad_bufs;  // each owned by the thread on which it arrives
     std::vector<LentGradient> lent;
     SteadyTime start;

@@ -46,11 +46,13 @@ absl::Status TensorTraffic::PushLent(const Key& key, std::vector<LentGradient> g
   SLIMPS_ASSIGN_OR_RETURN(arrival->job, CountJob(tensor, priority));
   // From here on the round is counted.
   absl::Status started;
-  if (!phases_.Has(*tensor) && !push_.Measures(*tensor, arrival->job.round)) {
-    absl::StatusOr<PushPipeline::Announced> announced = push_.Announce(arrival->job);
-    started = announced.status();
-    if (announced.ok()) arrival->by_partition = *std::move(announced);
+  if (!phases_.Has(*tensor)) {
+    absl::StatusOr<PushPipeline::Announced> place = push_.Announce(arrival->job);
+    started = place.status();
+    if (place.ok()) arrival->place = *std::move(place);
   }
+  arrival->whole = !arrival->place.has_value() || arrival->place->measured ||
+                   mode_ != wire::DIST_SYNC;  // as TakesLoans
   const auto arrived = [this, arrival](size_t partition, const absl::StatusOr<float>& largest) {
     OrTell(node_->on_out_of_memory(), [&] { TakeArrived(arrival.get(), partition, largest); });
   };
@@ -70,7 +72,8 @@ void TensorTraffic::TakeArrived(Arrival* arrival, size_t partition,
   absl::Status arrived =
       Prefixed(largest.status(), absl::StrCat("push of key ", tensor.key.typed_name()));
   if (arrived.ok() && std::isinf(*largest * options_.grad_scale)) {
-    arrived = CheckArrived(tensor, partition, arrival->grad_bufs[partition]->floats());
+    arrived = CheckArrived(tensor, partition, arrival->grad_bufs[partition]->floats(),
+                           "the store has failed");
   }
   {
     MutexLock lock(&arrival->mutex);
@@ -79,9 +82,8 @@ void TensorTraffic::TakeArrived(Arrival* arrival, size_t partition,
   }
   // The round is counted: it cannot be complete without this gradient.
   if (!arrived.ok()) return node_->Fail(arrived, WorkerNode::Cause::kOurs);
-  if (!arrival->by_partition.has_value()) return;
-  push_.Arrive(*arrival->by_partition, partition, std::move(arrival->grad_bufs[partition]),
-               *largest);
+  if (arrival->whole) return;
+  push_.Arrive(*arrival->place, partition, std::move(arrival->grad_bufs[partition]), *largest);
 }
 
 void TensorTraffic::EndArrival(Arrival* arrival) {
@@ -91,34 +93,46 @@ void TensorTraffic::EndArrival(Arrival* arrival) {
     status = arrival->status;
     arrival->job.gradient_bound = arrival->largest;
   }
-  if (status.ok()) NoteCopied(arrival->job, arrival->start);
   for (const LentGradient& lent : arrival->lent) {
     if (lent.returned) lent.returned(status);
   }
-  if (!status.ok() || arrival->by_partition.has_value()) return;
+  if (!status.ok()) return;
+  NoteCopied(arrival->job, arrival->start);
+  if (!arrival->whole) return;
+  if (arrival->place.has_value()) {
+    return push_.ArriveWhole(*arrival->place, std::move(arrival->grad_bufs),
+                             arrival->job.gradient_bound);
+  }
   arrival->job.grad_bufs = std::move(arrival->grad_bufs);
   (void)Submit(std::move(arrival->job));  // an error fails the store
 }
 
 absl::Status TensorTraffic::PushOfHost(const Key& key, LentGradient lent, int priority) {
   SLIMPS_ASSIGN_OR_RETURN(const TensorPlan* tensor, FindForPush(key, lent.values.size()));
-  const CompressionPlan& plan = *codecs_->plan();
-  const bool is_encoded = plan.adapts() || plan.compressor().format() != PayloadFormat::kRawF32;
-  // Raw payloads of memory that other processes can read need no further copy.
-  const bool is_sent_in_place = lent.until_acknowledged && !HasPayloadMemory();
-  // Phases read a gradient more than once. What will be copied anyway is copied by this thread.
-  if (phases_.Has(*tensor) || !(is_encoded || is_sent_in_place)) {
+  if (!TakesLoans(*tensor, lent)) {
     SLIMPS_RETURN_IF_ERROR(Push(key, lent.values, priority));
     if (lent.returned) lent.returned(absl::OkStatus());
     return absl::OkStatus();
   }
   SLIMPS_ASSIGN_OR_RETURN(PushJob job, CountJob(tensor, priority));
-  const auto loan = std::make_shared<GradientLoan>(std::move(lent));
+  const auto loan = std::make_shared<GradientLoan>(lent);
   job.grad_bufs = LendPartitions(*tensor, loan);
   job.loan = loan;
-  const absl::Status submitted = Submit(std::move(job));
-  if (!submitted.ok()) loan->Refuse();
-  return submitted;
+  SLIMPS_RETURN_IF_ERROR(Submit(std::move(job)));
+  loan->Accept(std::move(lent.returned));
+  return absl::OkStatus();
+}
+
+bool TensorTraffic::TakesLoans(const TensorPlan& tensor, const LentGradient& lent) const {
+  // Each partition is checked for NaN when it is its turn. Servers without rounds would have
+  // applied those before.
+  if (mode_ != wire::DIST_SYNC) return false;
+  // Phases read a gradient more than once.
+  if (phases_.Has(tensor)) return false;
+  const CompressionPlan& plan = *codecs_->plan();
+  if (plan.adapts() || plan.compressor().format() != PayloadFormat::kRawF32) return true;
+  // All travels raw. What lies in memory that other processes can read needs no further copy.
+  return lent.until_acknowledged && !HasPayloadMemory();
 }
 
 void TensorTraffic::PullTo(const Key& key, LentTarget out, int priority) {

@@ -9,7 +9,7 @@
 namespace slimps {
 
 absl::Status CheckFinite(const Key& key, std::span<const float> values, float scale,
-                         const char* what, size_t first) {
+                         const char* what, size_t first, const char* outcome) {
   // One pass without a branch per element: the sum of x * 0 is NaN if any x is not finite.
   float probe = 0;
   for (float value : values) probe += value * scale * 0.0f;
@@ -20,7 +20,7 @@ absl::Status CheckFinite(const Key& key, std::span<const float> values, float sc
       std::isfinite(values[at]) ? absl::StrCat(", times ", scale, " not finite") : "";
   return absl::InvalidArgumentError(absl::StrCat(what, " of key ", key.typed_name(), ": element ",
                                                  first + at, " is ", values[at], times,
-                                                 "; expected finite values; nothing was sent"));
+                                                 "; expected finite values; ", outcome));
 }
 
 absl::Status CheckLength(const TensorPlan& tensor, size_t elements, const char* what) {

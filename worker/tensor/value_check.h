@@ -17,11 +17,12 @@
 namespace slimps {
 
 // Checks that every value times `scale` is finite. `what` begins the message: "push", "initial
-// value". values[0] is the key's element `first`.
+// value"; `outcome` ends it. values[0] is the key's element `first`.
 // InvalidArgument: a value is NaN or infinite, or becomes so; the message names key, element and
 // value.
 [[nodiscard]] absl::Status CheckFinite(const Key& key, std::span<const float> values, float scale,
-                                       const char* what, size_t first = 0);
+                                       const char* what, size_t first = 0,
+                                       const char* outcome = "nothing was sent");
 
 // InvalidArgument: `elements` is not the tensor's number of elements.
 [[nodiscard]] absl::Status CheckLength(const TensorPlan& tensor, size_t elements, const char* what);

@@ -144,6 +144,16 @@ TEST_F(PolicySideTest, AResumedOneKnowsTheGainsOfItsSteps) {
   EXPECT_EQ(report.steps(1).iteration_ns(), 7e6);
 }
 
+TEST_F(PolicySideTest, WhatIsSavedBeforeADecisionHoldsBelongsToTheOneBefore) {
+  Begin(kLgreco);
+  side_.Follow(Map(2, 14, "topk:ratio=0.02"));
+  EXPECT_EQ(side_.Save(12, Map(2, 14, "")).decisions_size(), 2);
+  const wire::SavedPolicy saved = side_.Save(13, Map(2, 14, ""));
+  ASSERT_EQ(saved.decisions_size(), 2);
+  EXPECT_EQ(saved.decisions(1).from_round(), 1u) << "from the next round on";
+  EXPECT_EQ(side_.Save(14, Map(2, 14, "")).decisions_size(), 1);
+}
+
 TEST_F(PolicySideTest, DecisionsAreKeptThatChangeSomething) {
   Begin(kLgreco);
   EXPECT_EQ(side_.decisions().size(), 1u);

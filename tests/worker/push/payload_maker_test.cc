@@ -81,11 +81,12 @@ TEST_F(PayloadMakerTest, ALentGradientIsOnlyReadAndKeptAsLongAsItWasLent) {
     bool is_returned = false;
     const auto lend = [&]() -> std::shared_ptr<HostBuffer> {
       is_returned = false;
-      const auto loan = std::make_shared<GradientLoan>(
-          LentGradient{.values = gradient,
-                       .place = {},
-                       .returned = [&](const absl::Status&) { is_returned = true; },
-                       .until_acknowledged = until_acknowledged});
+      const auto loan =
+          std::make_shared<GradientLoan>(LentGradient{.values = gradient,
+                                                      .place = {},
+                                                      .returned = nullptr,
+                                                      .until_acknowledged = until_acknowledged});
+      loan->Accept([&](const absl::Status&) { is_returned = true; });
       return LendPartitions(tensor_, loan)[0];
     };
     const auto make = [&](PayloadMaker& maker, const Codec& codec, const Codec& compressor) {
