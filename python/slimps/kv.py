@@ -8,8 +8,9 @@
 
 Keys are ints or strs, one kind per store. Every method that takes a key also takes a list of keys
 with a list of values. A value is an array of float32 or float16, or a list of arrays, one per
-device; push and pushpull sum the list. An array is a numpy array, a torch tensor on the CPU, or
-anything with the buffer protocol or DLPack. Contiguous float32 arrays reach the store without a
+device; push and pushpull sum the list. An array is a numpy array, a torch tensor on the CPU,
+anything with the buffer protocol or DLPack or, for push, pull and pushpull, contiguous float32 on a
+GPU (torch's, or with __cuda_array_interface__). Contiguous float32 arrays reach the store without a
 copy; others are copied. float64 is converted, both ways, with one warning. The servers keep
 float32; a key that was initialised from float16 is pulled as float16.
 

@@ -16,8 +16,7 @@ already uses DistributedDataParallel, comm_hook replaces the all-reduce:
     model.register_comm_hook(state, slimps.torch.comm_hook)
 
 Start the script with `tools/slimps launch --workers 2 --servers 2 -- python3 SCRIPT`, or under
-torchrun with DMLC_* set for the servers. Parameters are on the CPU. Errors are subclasses
-of slimps.Error.
+torchrun with DMLC_* set for the servers. Errors are subclasses of slimps.Error.
 """
 
 from slimps.pytorch.ddp import CommHookState, comm_hook

@@ -110,7 +110,8 @@ class TablesTest(unittest.TestCase):
         self.assertEqual("1.08 met", tables.bar_of(row("lending", lent_to_copied=1.08)))
         self.assertEqual("1.08 MISSED", tables.bar_of(row("lending", lent_to_copied=1.07)))
         shared = row("lending", transport="shm", lent_to_copied=1.0)
-        self.assertEqual("1.00 met", tables.bar_of(shared))
+        self.assertEqual("", tables.bar_of(shared))
+        self.assertEqual("1.00 met", tables.bar_of(dict(shared, codec="1bit")))
         model = row("lending", lent_to_copied=0.99)
         del model["bytes"]
         self.assertEqual("1.00 MISSED", tables.bar_of(model))

@@ -32,9 +32,9 @@ struct LentGradient {
   // Called once, on any thread, when the memory is no longer read, with the push's error if it has
   // failed by then. Must not wait for the store.
   std::function<void(absl::Status)> returned;
-  // On the host: true if the memory may be kept until the server has acknowledged the push, or, if
-  // the store fails before, until it is destroyed. A gradient that travels raw is then sent from where
-  // it lies. false: it is copied first.
+  // On the host: true if the memory may be kept until the server has acknowledged the push or, if
+  // the store fails before, until the store is destroyed. A gradient that travels raw is then sent
+  // from where it lies. false: it is copied first.
   bool until_acknowledged = false;
 };
 

@@ -124,8 +124,13 @@ class Exchange:
         )
 
     def end_step(self) -> None:
-        gradients, self._gradients = self._gradients, []
-        self._run(lib.slimps_exchange_end_step, self._exchange, lent=gradients)
+        try:
+            self._run(lib.slimps_exchange_end_step, self._exchange, lent=self._gradients)
+        except BaseException:
+            self._store.keep(self._gradients)  # the library may still read them
+            raise
+        finally:
+            self._gradients = []
 
     def set_hyper(
         self, index: int, learning_rate: float, weight_decay: float, momentum: float

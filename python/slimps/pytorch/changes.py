@@ -33,7 +33,8 @@ class Weights:
             _NONE if gpu.is_on(parameter) else _sample(params.bits_of(parameter))
             for parameter in parameters
         ]
-        addresses = [parameter.data_ptr() for parameter in parameters]
+        # A parameter on a GPU may move, as cuDNN's flatten_parameters does it.
+        addresses = [0 if gpu.is_on(one) else one.data_ptr() for one in parameters]
         self._watched = list(zip(names, parameters, addresses, samples))
         self._marks: List[Tuple[int, bytes]] = []
 
@@ -49,7 +50,7 @@ class Weights:
             self._watched, self._marks
         ):
             if (
-                parameter.data_ptr() != address
+                (address and parameter.data_ptr() != address)
                 or parameter._version != version
                 or sample.tobytes() != values
             ):

@@ -149,9 +149,12 @@ class CommHookState:
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
 
         def arrived(error: Optional[Exception]) -> None:
+            if error is None and host is not buffer:
+                try:
+                    gpu.write([(buffer, host)])
+                except Exception as raised:  # of CUDA; the future must end
+                    error = raised
             if error is None:
-                if host is not buffer:
-                    gpu.write(buffer, host.numpy())
                 future.set_result(buffer)
                 return
             with self._lock:

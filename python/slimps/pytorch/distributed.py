@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import weakref
 from typing import Any, Callable, Dict, Iterator, List, Optional, Union
 
@@ -82,6 +83,8 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
     change weights afterwards; a change that is detected raises an error. A step's gradient is the
     mean over the workers, as with DistributedDataParallel. A parameter that has no gradient on any
     worker is not stepped.
+
+    A gradient must not be changed once it was sent: the library may be reading it.
 
     Raises
         InvalidArgumentError: the servers or the codec cannot do what an argument asks; the message
@@ -171,6 +174,7 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
         self._steps = -1
         self._holds_own = False  # the parameters hold this worker's own weights, not the servers'
         self._scales = False  # a GradScaler was seen
+        self._one_at_a_time = threading.Lock()  # backward has a thread for each device
         hooked = self._parameters if push_in_backward else []
         self._backward = backward.Backward(hooked, backward_passes_per_step, self._ready)
         self._begin()
@@ -189,7 +193,8 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
         Raises
             FailedPreconditionError: weights, gradients that were sent, or learning rates were
                 changed where the servers cannot know it.
-            InvalidArgumentError: a gradient has a NaN or infinity, and non_finite is "stop".
+            InvalidArgumentError: a gradient has a NaN or infinity, and non_finite is "stop". With
+                a codec, or on a GPU, the store has failed then.
         """
         loss = None
         if closure is not None:
@@ -328,7 +333,8 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
                 "reach it too" % (self._names[index], passes, self._passes_wanted)
             )
         if self._parameters[index].grad is not None:  # an autograd function may return None
-            self._send(index)
+            with self._one_at_a_time:
+                self._send(index)
 
     def _send(self, index: int) -> None:
         if not self._hyper_told:
@@ -404,5 +410,5 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
         if self.grad_scale is not None:  # None: the script called unscale_
             for parameter in self._parameters:
                 if parameter.grad is not None:
-                    parameter.grad.div_(self.grad_scale)
+                    parameter.grad.div_(self.grad_scale.to(parameter.grad.device))
         return True

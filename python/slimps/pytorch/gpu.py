@@ -8,7 +8,8 @@ host.
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Sequence, Tuple
+
 import torch
 
 from slimps import _gpu, native
@@ -36,6 +37,12 @@ def gradient_of(gradient: torch.Tensor, name: str) -> native.GpuArray:
     return found
 
 
-def write(tensor: torch.Tensor, values: np.ndarray) -> None:
-    """Copies values into a tensor on a GPU, and waits for it. torch counts no change."""
-    tensor.data.copy_(torch.from_numpy(values).reshape(tensor.shape))
+def write(copies: Sequence[Tuple[torch.Tensor, torch.Tensor]]) -> None:
+    """Copies the second tensor of each pair, on the host, into the first, on a GPU.
+
+    Waits for all. torch counts no change of the first.
+    """
+    for tensor, values in copies:
+        tensor.data.copy_(values.reshape(tensor.shape), non_blocking=True)
+    for device in {tensor.device for tensor, _ in copies if tensor.device.type == "cuda"}:
+        torch.cuda.current_stream(device).synchronize()  # type: ignore[no-untyped-call]

@@ -95,9 +95,15 @@ def memory_of(tensor: torch.Tensor, what: str) -> np.ndarray:
             "%s: expected a tensor on the CPU, got one on %s" % (what, tensor.device)
         )
     _check_memory(tensor, what)
-    if tensor.dtype != torch.float32:
+    if tensor.dtype in _HALVES:
         raise InvalidArgumentError("%s: expected torch.float32, got %s" % (what, tensor.dtype))
+    _check_floats(tensor, what)
     return _floats(tensor)
+
+
+def _check_floats(tensor: torch.Tensor, what: str) -> None:
+    if tensor.dtype != torch.float32 and tensor.dtype not in _HALVES:
+        raise InvalidArgumentError("%s: expected torch.float32, got %s" % (what, tensor.dtype))
 
 
 def _check_memory(tensor: torch.Tensor, what: str) -> None:
@@ -116,7 +122,8 @@ def _check_memory(tensor: torch.Tensor, what: str) -> None:
         raise InvalidArgumentError(
             "%s: expected a dense tensor, got layout %s" % (what, tensor.layout)
         )
-    if not tensor.is_contiguous():
+    # A tensor on a GPU is copied, and the copy is contiguous.
+    if not gpu.is_on(tensor) and not tensor.is_contiguous():
         raise InvalidArgumentError(
             "%s: expected contiguous memory, got strides %s of shape %s"
             % (what, tuple(tensor.stride()), tuple(tensor.shape))
@@ -141,6 +148,7 @@ class Masters:
         for name, parameter in zip(names, parameters):
             if parameter.dtype in _HALVES or gpu.is_on(parameter):
                 _check_memory(parameter, "parameter %s" % name)
+                _check_floats(parameter, "parameter %s" % name)
                 master = gpu.master_of(parameter)
                 self._copied.append((parameter, master))
                 self.arrays.append(_floats(master))
@@ -149,10 +157,9 @@ class Masters:
 
     def publish(self) -> None:
         """Copies the masters into their parameters, rounded. torch counts no change."""
+        gpu.write([pair for pair in self._copied if gpu.is_on(pair[0])])
         for parameter, master in self._copied:
-            if gpu.is_on(parameter):
-                gpu.write(parameter, _floats(master))
-            else:
+            if not gpu.is_on(parameter):
                 np.copyto(bits_of(parameter), bits_of(master.to(parameter.dtype)))
 
 
@@ -269,7 +276,7 @@ def _broadcast(tensors: NamedTensors, store: kv.KVStore, prefix: str) -> None:
     store.broadcast(list(arrays), list(arrays.values()), out=list(arrays.values()))
     for (key, tensor), as_it_is in zip(keyed, plain):
         if as_it_is and gpu.is_on(tensor):
-            gpu.write(tensor, arrays[key])
+            gpu.write([(tensor, torch.from_numpy(arrays[key]))])
         elif not as_it_is:
             with torch.no_grad():
                 tensor.copy_(

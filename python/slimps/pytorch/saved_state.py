@@ -66,4 +66,4 @@ def _as_tensor(content: bytes) -> torch.Tensor:
 
 
 def _as_bytes(tensor: torch.Tensor) -> bytes:
-    return tensor.numpy().tobytes()
+    return tensor.cpu().numpy().tobytes()

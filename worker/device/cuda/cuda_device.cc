@@ -246,14 +246,14 @@ class CudaDevice final : public Device {
   void LimitHost(size_t bytes) override { pool_->Limit(bytes); }
 
   absl::Status CheckReachable(std::span<const float> values, StreamHandle stream) override {
+    const CudaContext::Scope current(*context_);
+    SLIMPS_RETURN_IF_ERROR(current.status());
     SLIMPS_ASSIGN_OR_RETURN(const std::optional<int> gpu, context_->driver()->GpuOf(values.data()));
     if (gpu != context_->ordinal()) {
       return absl::InvalidArgumentError(
           absl::StrCat("memory of ", gpu.has_value() ? absl::StrCat("GPU ", *gpu) : "the host",
                        ", expected memory of GPU ", context_->ordinal()));
     }
-    const CudaContext::Scope current(*context_);
-    SLIMPS_RETURN_IF_ERROR(current.status());
     return CheckStream(*context_, stream);
   }
 
