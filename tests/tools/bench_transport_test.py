@@ -248,6 +248,22 @@ class ModelTest(unittest.TestCase):
         )
 
 
+class LendingTest(unittest.TestCase):
+    def test_lent_gradients_stand_beside_copied_ones(self):
+        report, result = bench_json(
+            "--lend", "--quick", "--transports", "tcp", "--sizes", "4Ki", "--model", "resnet50"
+        )
+        self.assertEqual(
+            [("4 KiB", "none"), ("resnet50", "none"), ("resnet50", "1bit")],
+            [(row["tensors"], row["codec"]) for row in report["results"]],
+        )
+        for row in report["results"]:
+            self.assertEqual("lending", row["op"])
+            self.assertAlmostEqual(row["lent_gbps"] / row["copied_gbps"], row["lent_to_copied"])
+        self.assertIn("gradients that are lent", result.stdout)
+        report_tables.check(report)
+
+
 class FlagsTest(unittest.TestCase):
     def refused(self, *arguments):
         result = run_bench(*arguments)

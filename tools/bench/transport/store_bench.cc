@@ -15,6 +15,7 @@ constexpr uint64_t kMaxKeys = 1 << 16;
 constexpr uint64_t kMaxRounds = uint64_t{1} << 24;
 
 absl::StatusOr<Gradients> GradientsOf(const Command& command) {
+  if (!command.values.contains("lend")) return Gradients::kCopied;
   SLIMPS_ASSIGN_OR_RETURN(const uint64_t lend, command.Count("lend", 0, 1));
   return lend == 1 ? Gradients::kLent : Gradients::kCopied;
 }

@@ -6,18 +6,17 @@
 //   absl::StatusOr<std::string> json =
 //       bench->Answer(*ParseCommand("push_pull bytes=4194304 keys=8 rounds=10"));
 //
-//   push_pull bytes=B keys=K rounds=R lend=0
-//                                        pushes and pulls K tensors of B bytes, R times each;
-//                                        lend=1: the gradients are lent
+//   push_pull bytes=B keys=K rounds=R    pushes and pulls K tensors of B bytes, R times each
 //   latency bytes=B count=N pause_us=P   N push-pulls, one after the other, each after a pause of P
 //                                        microseconds
-//   model name=MODEL part_bytes=0 rounds=R lend=0
+//   model name=MODEL part_bytes=0 rounds=R
 //                                        R rounds of that model's tensors; with part_bytes > 0, of
 //                                        the same bytes in tensors of that size and one rest
 //   verify                               checks that the weights are those of SGD; otherwise the
 //                                        error names what differs
 //
-// Tensors are made when they are first named, and stay.
+// push_pull and model also take lend=1: the gradients are lent. Tensors are made when they are first
+// named, and stay.
 #ifndef SLIMPS_TOOLS_BENCH_TRANSPORT_STORE_BENCH_H_
 #define SLIMPS_TOOLS_BENCH_TRANSPORT_STORE_BENCH_H_
 

@@ -152,7 +152,7 @@ def measure_push_pull(stage, size, options):
     keys, message, window = in_flight(size)
     one_way = raw_side(stage.raw_stream, "one_way", message, window)
     two_way = raw_side(stage.raw_stream, "two_way", message, window)
-    command = "push_pull bytes=%d keys=%d rounds=%%d lend=0" % (size, keys)
+    command = "push_pull bytes=%d keys=%d rounds=%%d" % (size, keys)
     plain, checked = (Side(job, command, keys * size, 2) for job in (stage.plain, stage.checked))
     in_turn([one_way, two_way, plain, checked], options)
     row = stage.row("push_pull", bytes=size)
@@ -205,7 +205,7 @@ def measure_latency(stage, options):
 
 def measure_model(stage, job, model, options):
     sides = [
-        Side(job, "model name=%s part_bytes=%d rounds=%%d lend=0" % (model, part), 0, 1)
+        Side(job, "model name=%s part_bytes=%d rounds=%%d" % (model, part), 0, 1)
         for part in (0, PART_BYTES)
     ]
     keys, message, window = in_flight(PART_BYTES)
@@ -304,11 +304,11 @@ class Stage:
         return self.stack.__exit__(*failure)
 
     def job(self, checksums, codec="none"):
-        name = "%s %dx%d %s checksums, codec %s" % (
+        name = "%s %dx%d %s checksums%s" % (
             self.transport,
             *self.shape,
             "with" if checksums else "without",
-            codec,
+            "" if codec == "none" else " and " + codec,
         )
         return bench_processes.Cluster(
             self.processes,

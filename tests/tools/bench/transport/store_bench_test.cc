@@ -31,7 +31,7 @@ void ExpectSamples(StoreBench* bench, const char* line, size_t samples) {
 void MeasureEverything(KVStore& store) {
   const auto bench = StoreBench::Create(&store);
   ASSERT_TRUE(bench.ok()) << bench.status();
-  ExpectSamples(bench->get(), "push_pull bytes=4096 keys=5 rounds=3 lend=0", 15);
+  ExpectSamples(bench->get(), "push_pull bytes=4096 keys=5 rounds=3", 15);
   ExpectSamples(bench->get(), "push_pull bytes=4096 keys=5 rounds=2 lend=1", 10);
   ExpectSamples(bench->get(), "latency bytes=1024 count=4 pause_us=1", 4);
   const absl::StatusOr<std::string> verified = Answer(bench->get(), "verify");
@@ -51,7 +51,7 @@ TEST(StoreBench, ModelRoundsCountRoundsAndPartsHoldTheSameBytes) {
   cluster.RunWorkers([](KVStore& store) {
     const auto bench = StoreBench::Create(&store);
     ASSERT_TRUE(bench.ok()) << bench.status();
-    ExpectSamples(bench->get(), "model name=resnet50 part_bytes=0 rounds=2 lend=0", 2);
+    ExpectSamples(bench->get(), "model name=resnet50 part_bytes=0 rounds=2", 2);
     EXPECT_EQ(*Answer(bench->get(), "verify"), "{\"verified_bytes\": 102228128}");
     ExpectSamples(bench->get(), "model name=resnet50 part_bytes=4194304 rounds=1 lend=1", 1);
     EXPECT_EQ(*Answer(bench->get(), "verify"), "{\"verified_bytes\": 204456256}");
@@ -65,11 +65,11 @@ TEST(StoreBench, RefusesWhatItDoesNotKnow) {
     ASSERT_TRUE(bench.ok()) << bench.status();
     EXPECT_EQ(Answer(bench->get(), "pull").status().message(),
               "command: expected push_pull, latency, model or verify, got \"pull\"");
-    EXPECT_TRUE(absl::IsNotFound(
-        Answer(bench->get(), "model name=alex part_bytes=0 rounds=1 lend=0").status()));
+    EXPECT_TRUE(
+        absl::IsNotFound(Answer(bench->get(), "model name=alex part_bytes=0 rounds=1").status()));
     for (const char* line :
-         {"push_pull bytes=3 keys=1 rounds=1 lend=0", "push_pull bytes=4 keys=0 rounds=1 lend=0",
-          "push_pull bytes=4 keys=1 rounds=0 lend=0", "latency bytes=4 count=0 pause_us=0",
+         {"push_pull bytes=3 keys=1 rounds=1", "push_pull bytes=4 keys=0 rounds=1",
+          "push_pull bytes=4 keys=1 rounds=0", "latency bytes=4 count=0 pause_us=0",
           "latency bytes=4 count=1 pause_us=9999999"}) {
       EXPECT_TRUE(absl::IsInvalidArgument(Answer(bench->get(), line).status())) << line;
     }
