@@ -15,8 +15,9 @@
 //   verify                               checks that the weights are those of SGD; otherwise the
 //                                        error names what differs
 //
-// push_pull and model also take lend=1: the gradients are lent. Tensors are made when they are first
-// named, and stay.
+// push_pull and model also take lend=1: the gradients are lent.
+//
+// Tensors are made when they are first named, and stay.
 #ifndef SLIMPS_TOOLS_BENCH_TRANSPORT_STORE_BENCH_H_
 #define SLIMPS_TOOLS_BENCH_TRANSPORT_STORE_BENCH_H_
 
