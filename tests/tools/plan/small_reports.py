@@ -96,3 +96,16 @@ def content_text(where):
 def content(where="local"):
     """Returns a calibration that the caller may change."""
     return json.loads(content_text(where))
+
+
+def job(system, predicted, measured, compute_ms=1.0):
+    """Returns a job of a validation, as it is kept."""
+    return {
+        "model": "m",
+        "link": "1gbit",
+        "compute_ms": compute_ms,
+        "system": system,
+        "measured_ms": measured,
+        "others": 0.0,
+        "predicted_ms": predicted,
+    }

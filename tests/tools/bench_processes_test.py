@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The benches' processes: which one is named where several fail, and what becomes of silence."""
+
+import unittest
+
+from bench import bench_processes as processes
+from cli import setup
+from eventually import eventually
+
+
+class AnswersTest(unittest.TestCase):
+    def test_the_one_that_a_signal_ended_is_named_before_those_that_complain_of_it(self):
+        with processes.Processes() as party:
+            complains = party.start("complains", ["/bin/sh", "-c", "echo lost my peer; exit 3"])
+            self.assertTrue(eventually(lambda: complains.status is not None))
+            victim = party.start("victim", ["/bin/sh", "-c", "kill -KILL $$"])
+            self.assertTrue(eventually(lambda: victim.status is not None))
+            with self.assertRaisesRegex(setup.SetupError, "^victim was killed by SIGKILL$"):
+                party.answers([complains], "word")
+            with self.assertRaisesRegex(
+                setup.SetupError, "(?s)^alone exited with status 3.*alone. bye"
+            ):
+                party.answers([party.start("alone", ["/bin/sh", "-c", "echo bye; exit 3"])], "word")
+
+    def test_silence_has_a_deadline(self):
+        with processes.Processes() as party:
+            silent = party.start("silent", ["/bin/sh", "-c", "echo starting; sleep 1000"])
+            self.assertTrue(eventually(lambda: silent.last_lines))
+            with self.assertRaisesRegex(
+                setup.SetupError, "(?s)silent: no word after 0 s.*silent\\| starting"
+            ):
+                party.answers([silent], "word", 0.1)
+
+
+if __name__ == "__main__":
+    unittest.main()
