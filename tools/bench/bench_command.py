@@ -11,6 +11,7 @@ import tempfile
 from bench.cluster import cluster_bench
 from bench.codec import codec_tables
 from bench import common
+from bench.gpu import gpu_bench
 from bench.low_rank import low_rank_bench
 from bench.torch import python_bench
 from bench.soak import soak_bench
@@ -189,6 +190,12 @@ KINDS = [
         cluster_bench.main,
     ),
     Kind("torch", "[OPTION ...]", "PyTorch training beside DDP over gloo (root)", torch_bench.main),
+    Kind(
+        "gpu",
+        "[OPTION ...]",
+        "compression on a GPU and offloaded, and steps beside DDP",
+        gpu_bench.main,
+    ),
     Kind("python", "[OPTION ...]", "pushing and pulling from Python beside C++", python_bench.main),
     Kind(
         "accuracy", "[OPTION ...]", "training with several codecs beside fp32", accuracy_bench.main

@@ -3,6 +3,7 @@
 
 from bench.cluster import cluster_tables
 from bench.codec import codec_tables
+from bench.gpu import gpu_tables
 from bench.torch import python_bench
 from bench.torch import torch_bench
 from bench.training import accuracy_bench
@@ -16,6 +17,7 @@ TABLES = {
     "accuracy": accuracy_bench,
     "cluster": cluster_tables,
     "convergence": convergence_bench,
+    "gpu": gpu_tables,
     "python": python_bench,
     "sensitivity": sensitivity_bench,
     "torch": torch_bench,
@@ -33,8 +35,8 @@ def check(report):
     if module is None and "bench" in report:
         schema.refuse(
             "bench",
-            "transport, cluster LINK, torch LINK, python, accuracy, convergence, sensitivity, or "
-            "none (codec)",
+            "transport, cluster LINK, torch LINK, gpu, python, accuracy, convergence, "
+            "sensitivity, or none (codec)",
             report["bench"],
         )
     schema.check(report, codec_tables.shape_of(report) if module is None else module.SHAPE)

@@ -3,6 +3,9 @@
 // those that a test calls in a framework's place. A process finds it by LD_LIBRARY_PATH. It has two
 // GPUs.
 //
+// It has no compiler: it takes any module that declares the kernels of tools/bench/gpu, and
+// computes them on the host.
+//
 // Beside the driver's functions it exports
 //   const char* slimps_fake_misuses(void)   what was misused since the last call, a line each
 #include <algorithm>
@@ -10,17 +13,22 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "tests/tools/bench/gpu/host_kernels.h"
 #include "tests/worker/device/cuda/fake_cuda_driver.h"
 #include "worker/device/cuda/libcuda_api.h"
 
 namespace slimps::libcuda {
 namespace {
 
-constexpr int kUnknown = 999;  // CUDA_ERROR_UNKNOWN
+constexpr int kNotFound = 500;  // CUDA_ERROR_NOT_FOUND
+constexpr int kUnknown = 999;   // CUDA_ERROR_UNKNOWN
 constexpr int kVersion = 12090;
 
 FakeCudaDriver& Driver() {
@@ -57,6 +65,30 @@ void CheckCaptureMode(const char* call) {
 }
 
 float* At(DevicePointer memory) { return reinterpret_cast<float*>(memory); }
+
+struct Kernel {
+  std::string_view name;
+  void (*compute)(unsigned blocks, void** parameters);
+};
+
+template <typename T>
+T Parameter(void** parameters, size_t place) {
+  return *static_cast<T*>(parameters[place]);
+}
+
+void Encode1Bit(unsigned blocks, void** p) {
+  Encode1BitOnHost(blocks, Parameter<const float*>(p, 0), Parameter<float*>(p, 1),
+                   Parameter<float>(p, 2), Parameter<uint32_t>(p, 3), Parameter<uint8_t*>(p, 4));
+}
+
+void Encode2Bit(unsigned blocks, void** p) {
+  Encode2BitOnHost(blocks, Parameter<const float*>(p, 0), Parameter<float*>(p, 1),
+                   Parameter<float>(p, 2), Parameter<float>(p, 3), Parameter<uint32_t>(p, 4),
+                   Parameter<uint8_t*>(p, 5));
+}
+
+constexpr Kernel kKernels[] = {{"slimps_encode_1bit", Encode1Bit},
+                               {"slimps_encode_2bit", Encode2Bit}};
 
 }  // namespace
 
@@ -193,6 +225,33 @@ EXPORT Result cuMemcpyDtoH_v2(void* host, DevicePointer device, size_t bytes) {
   Driver().Launch(nullptr, from, {},
                   [=] { std::copy(from.begin(), from.end(), static_cast<float*>(host)); });
   Driver().Await(nullptr);
+  return kSuccess;
+}
+
+// ---- kernels, which read and write the host's memory before the call returns -------------------
+
+EXPORT Result cuModuleLoadData(Handle* module, const void* ptx) {
+  *module = new std::string(static_cast<const char*>(ptx));  // lives as long as the process
+  return kSuccess;
+}
+EXPORT Result cuModuleGetFunction(Handle* function, Handle module, const char* name) {
+  const std::string& ptx = *static_cast<const std::string*>(module);
+  for (const Kernel& kernel : kKernels) {
+    if (kernel.name == name && absl::StrContains(ptx, absl::StrCat(".entry ", name, "("))) {
+      *function = const_cast<Kernel*>(&kernel);
+      return kSuccess;
+    }
+  }
+  return kNotFound;
+}
+EXPORT Result cuLaunchKernel(Handle function, unsigned blocks, unsigned blocks_y, unsigned blocks_z,
+                             unsigned threads, unsigned threads_y, unsigned threads_z,
+                             unsigned /*shared_bytes*/, Handle /*stream*/, void** parameters,
+                             void** /*extra*/) {
+  if (threads != kHostKernelThreads || threads_y * threads_z * blocks_y * blocks_z != 1) {
+    return kInvalidValue;
+  }
+  static_cast<const Kernel*>(function)->compute(blocks, parameters);
   return kSuccess;
 }
 
