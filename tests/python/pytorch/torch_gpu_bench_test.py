@@ -7,7 +7,9 @@ torch_gpu_bench_worker.py takes the workers' place. Figures mean nothing here.
 import ctypes
 import json
 import os
+import subprocess
 import sys
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -95,7 +97,7 @@ class HostCodec:
     def __init__(self, codec, elements):
         self.codec, self.residual = codec, np.zeros(elements, np.float32)
 
-    def sent(self, gradient):
+    def encode(self, gradient):
         x = gradient + self.residual
         if self.codec == "1bit":
             sums = np.zeros(16, np.float32)
@@ -109,13 +111,17 @@ class HostCodec:
             bound = np.float32(device_codec.THRESHOLD)
             sent = np.where(np.abs(x) >= bound, np.copysign(bound, x), np.float32(0))
         self.residual = x - sent
-        return sent
+
+
+@pytest.fixture
+def driver(monkeypatch):
+    """Makes the tests' driver the one that the bench finds."""
+    fake = ctypes.CDLL(os.path.join(FAKE, "libcuda.so.1"))
+    monkeypatch.setattr(accelerator, "driver", lambda: fake)
 
 
 @pytest.mark.parametrize("codec", ["1bit", "2bit"])
-def test_residuals_on_the_device_are_those_of_numpy(codec, monkeypatch):
-    fake = ctypes.CDLL(os.path.join(FAKE, "libcuda.so.1"))
-    monkeypatch.setattr(accelerator, "driver", lambda: fake)
+def test_residuals_on_the_device_are_those_of_numpy(codec, driver):
     kernels = accelerator.Kernels(KERNELS)
     parameter = torch.nn.Parameter(torch.zeros(7, 13))
     device = device_codec.DeviceCodec(
@@ -126,13 +132,35 @@ def test_residuals_on_the_device_are_those_of_numpy(codec, monkeypatch):
         torch.manual_seed(step)
         parameter.grad = torch.randn(7, 13)
         device.encode()
-        host.sent(parameter.grad.numpy().reshape(-1))
+        host.encode(parameter.grad.numpy().reshape(-1))
         np.testing.assert_array_equal(host.residual, device.residuals[0].numpy().reshape(-1))
     assert device.payloads[0][0] == 0xB7
 
 
-def test_a_kernel_that_is_not_there_is_named(monkeypatch):
-    fake = ctypes.CDLL(os.path.join(FAKE, "libcuda.so.1"))
-    monkeypatch.setattr(accelerator, "driver", lambda: fake)
+def test_a_kernel_that_is_not_there_is_named(driver):
     with pytest.raises(RuntimeError, match="cuModuleGetFunction: CUDA_ERROR_UNKNOWN"):
         accelerator.Kernels(KERNELS).launch("slimps_encode_3bit", 1, [], stream=0)
+
+
+def test_a_gpu_is_asked_through_torch(driver, monkeypatch):
+    cuda = mock.MagicMock()
+    cuda.get_device_name.return_value, cuda.device_count.return_value = "Some GPU", 2
+    cuda.mem_get_info.return_value = (2, 10)
+    monkeypatch.setattr(torch, "cuda", cuda)
+    about = accelerator.about()
+    assert (about["gpu"], about["gpus"], about["cuda"]) == ("Some GPU", 2, "12.9")
+    gpu = accelerator.Gpu(KERNELS, 1)
+    assert gpu.bytes_in_use() == 8
+    cuda.reset_mock()
+    gpu.busy_ms(lambda: cuda.work())
+    calls = [name for name, _, _ in cuda.mock_calls]
+    at = calls.index("_sleep")
+    assert calls[at + 1 : at + 4] == ["Event().record", "work", "Event().record"], calls
+    assert calls.index("synchronize") < at, "what was queued before is not timed"
+    assert calls[-2:] == ["synchronize", "Event().elapsed_time"], calls
+
+
+def test_the_worker_says_what_is_here():
+    command = [sys.executable, os.path.join(TOOLS, "bench", "gpu", "gpu_worker.py"), "--about"]
+    said = json.loads(subprocess.check_output(command))
+    assert "torch" in said.get("why_not", said), said

@@ -68,15 +68,12 @@ class Kernels:
     def __init__(self, path):
         self._cuda = driver()
         self._module = ctypes.c_void_p()
+        self._functions = {}
         with open(path, "rb") as text:
             check(self._cuda, "cuModuleLoadData", ctypes.byref(self._module), text.read() + b"\0")
 
     def launch(self, name, blocks, arguments, stream):
         """Puts a kernel on the stream. `arguments` are of ctypes' types."""
-        function = ctypes.c_void_p()
-        check(
-            self._cuda, "cuModuleGetFunction", ctypes.byref(function), self._module, name.encode()
-        )
         addresses = (ctypes.c_void_p * len(arguments))(
             *[ctypes.cast(ctypes.byref(argument), ctypes.c_void_p) for argument in arguments]
         )
@@ -85,13 +82,22 @@ class Kernels:
         check(
             self._cuda,
             "cuLaunchKernel",
-            function,
+            self._function(name),
             *grid_and_block,
             shared_bytes,
             ctypes.c_void_p(stream),
             addresses,
             extra,
         )
+
+    def _function(self, name):
+        if name not in self._functions:
+            found = ctypes.c_void_p()
+            check(
+                self._cuda, "cuModuleGetFunction", ctypes.byref(found), self._module, name.encode()
+            )
+            self._functions[name] = found
+        return self._functions[name]
 
 
 class Gpu:
@@ -101,7 +107,7 @@ class Gpu:
         """Takes GPU `number`. `kernels`: the file of the bench's kernels."""
         self.device = torch.device("cuda", number)
         torch.cuda.set_device(self.device)
-        torch.zeros(1, device=self.device)  # makes the context
+        self.synchronize()  # makes the context
         self._kernels = Kernels(kernels)
 
     def launch(self, name, blocks, arguments):
