@@ -3,12 +3,16 @@
 
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/buffer.h"
 #include "proto/base/mutex.h"
+#include "proto/base/out_of_memory.h"
 #include "proto/base/status_copy.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/thread.h"
@@ -18,6 +22,8 @@ namespace slimps {
 namespace {
 
 using Context = std::shared_ptr<const CudaContext>;
+
+constexpr size_t kPageBytes = 4096;
 
 // Returns the error of a call about a stream that was given.
 absl::Status OfStream(const CudaContext& context, const absl::Status& status) {
@@ -70,36 +76,47 @@ class Event final {
   void* event_ = nullptr;
 };
 
-// Pinned memory, which the copy engine reaches without a copy in between. It is valid in every
-// GPU's context.
+// Payload memory, pinned: the copy engine reaches it without a copy in between, in every GPU's
+// context, and other processes of the machine read it where it lies, if this process shares any.
 class PinnedBlock final : public HostBlock {
  public:
+  // REQUIRES: whole pages.
   static absl::StatusOr<std::unique_ptr<HostBlock>> Make(const Context& context, size_t bytes) {
-    void* memory = nullptr;
-    if (bytes > 0) {
-      const CudaContext::Scope current(*context);
-      SLIMPS_RETURN_IF_ERROR(current.status());
-      absl::StatusOr<void*> allocated = context->driver()->AllocatePinned(bytes);
-      if (!allocated.ok()) {
-        return Prefixed(allocated.status(), absl::StrCat(bytes, " bytes of pinned memory"));
-      }
-      memory = *allocated;
-    }
-    return std::make_unique<PinnedBlock>(context,
-                                         std::span(static_cast<std::byte*>(memory), bytes));
+    const auto make = [&]() -> absl::StatusOr<std::unique_ptr<PinnedBlock>> {
+      return std::make_unique<PinnedBlock>(context, bytes);
+    };
+    const std::string what = absl::StrCat(bytes, " bytes of pinned memory");
+    SLIMPS_ASSIGN_OR_RETURN(std::unique_ptr<PinnedBlock> block, OrOutOfMemory(make, what));
+    SLIMPS_RETURN_IF_ERROR(Prefixed(block->Pin(), what));
+    return block;
   }
-  PinnedBlock(Context context, std::span<std::byte> bytes)
-      : context_(std::move(context)), bytes_(bytes) {}
+  PinnedBlock(Context context, size_t bytes)
+      : context_(std::move(context)), buffer_(bytes + kPageBytes, BufferUse::kPayload) {
+    void* begin = buffer_.bytes().data();
+    size_t room = buffer_.size();
+    bytes_ = {static_cast<std::byte*>(std::align(kPageBytes, bytes, begin, room)), bytes};
+  }
   ~PinnedBlock() override {
-    if (bytes_.empty()) return;
+    if (!pinned_) return;
     const CudaContext::Scope current(*context_);
-    if (current.status().ok()) context_->driver()->FreePinned(bytes_.data());
+    if (current.status().ok()) context_->driver()->Unpin(bytes_.data());
   }
   std::span<std::byte> bytes() override { return bytes_; }
 
  private:
+  absl::Status Pin() {
+    if (bytes_.empty()) return absl::OkStatus();
+    const CudaContext::Scope current(*context_);
+    SLIMPS_RETURN_IF_ERROR(current.status());
+    SLIMPS_RETURN_IF_ERROR(context_->driver()->Pin(bytes_.data(), bytes_.size()));
+    pinned_ = true;
+    return absl::OkStatus();
+  }
+
   const Context context_;
-  const std::span<std::byte> bytes_;
+  AlignedBuffer buffer_;
+  std::span<std::byte> bytes_;  // of the buffer's, from a page's start
+  bool pinned_ = false;
 };
 
 enum class Direction { kToHost, kToDevice };

@@ -11,7 +11,7 @@
 // Handles are those of the driver API. What a context, stream or event is for, and which context
 // must be current, is as in NVIDIA's "CUDA Driver API". Every error names the driver's call and has
 // the driver's words for it:
-//   ResourceExhausted: no memory.
+//   ResourceExhausted: no memory, or none that may be locked.
 //   InvalidArgument: a value or a handle that the call does not take.
 //   Internal: anything else; often an earlier error of the device that appears late.
 // Thread-safe.
@@ -55,9 +55,10 @@ class CudaDriver {
   virtual absl::Status RecordEvent(void* event, void* stream) = 0;
   virtual absl::Status SynchronizeEvent(void* event) = 0;
 
-  // Memory of the host that every GPU reaches without a copy in between.
-  virtual absl::StatusOr<void*> AllocatePinned(size_t bytes) = 0;
-  virtual void FreePinned(void* memory) = 0;
+  // Lets every GPU reach memory of the host without a copy in between, until Unpin.
+  // REQUIRES: the memory begins at a page's start and no page of it is pinned yet.
+  virtual absl::Status Pin(void* memory, size_t bytes) = 0;
+  virtual void Unpin(void* memory) = 0;
 
   virtual absl::Status CopyToHost(void* host, const void* device, size_t bytes, void* stream) = 0;
   virtual absl::Status CopyToDevice(void* device, const void* host, size_t bytes, void* stream) = 0;

@@ -63,8 +63,8 @@ absl::string_view Resolve(void* library, Api* api) {
   functions.Find(&api->EventDestroy_v2, "cuEventDestroy_v2");
   functions.Find(&api->EventRecord, "cuEventRecord");
   functions.Find(&api->EventSynchronize, "cuEventSynchronize");
-  functions.Find(&api->MemHostAlloc, "cuMemHostAlloc");
-  functions.Find(&api->MemFreeHost, "cuMemFreeHost");
+  functions.Find(&api->MemHostRegister_v2, "cuMemHostRegister_v2");
+  functions.Find(&api->MemHostUnregister, "cuMemHostUnregister");
   functions.Find(&api->MemcpyDtoHAsync_v2, "cuMemcpyDtoHAsync_v2");
   functions.Find(&api->MemcpyHtoDAsync_v2, "cuMemcpyHtoDAsync_v2");
   functions.Find(&api->PointerGetAttribute, "cuPointerGetAttribute");
@@ -111,7 +111,7 @@ class Libcuda final : public CudaDriver {
   }
   absl::Status PushContext(void* context) override {
     SLIMPS_RETURN_IF_ERROR(ToStatus(api_.CtxPushCurrent_v2(context), "cuCtxPushCurrent"));
-    // In other modes, to allocate pinned memory breaks a capture of any thread.
+    // In other modes, to pin memory breaks a capture of any thread.
     int mode = libcuda::kCaptureModeRelaxed;
     api_.ThreadExchangeStreamCaptureMode(&mode);
     CaptureModes().push_back(mode);
@@ -158,13 +158,11 @@ class Libcuda final : public CudaDriver {
     return ToStatus(api_.EventSynchronize(event), "cuEventSynchronize");
   }
 
-  absl::StatusOr<void*> AllocatePinned(size_t bytes) override {
-    void* memory = nullptr;
-    SLIMPS_RETURN_IF_ERROR(
-        ToStatus(api_.MemHostAlloc(&memory, bytes, libcuda::kHostAllocPortable), "cuMemHostAlloc"));
-    return memory;
+  absl::Status Pin(void* memory, size_t bytes) override {
+    return ToStatus(api_.MemHostRegister_v2(memory, bytes, libcuda::kHostRegisterPortable),
+                    "cuMemHostRegister");
   }
-  void FreePinned(void* memory) override { api_.MemFreeHost(memory); }
+  void Unpin(void* memory) override { api_.MemHostUnregister(memory); }
 
   absl::Status CopyToHost(void* host, const void* device, size_t bytes, void* stream) override {
     return ToStatus(api_.MemcpyDtoHAsync_v2(host, ToDevicePointer(device), bytes, stream),

@@ -21,16 +21,16 @@ inline constexpr Result kOutOfMemory = 2;
 inline constexpr Result kNoDevice = 100;
 inline constexpr Result kInvalidHandle = 400;
 
-inline constexpr unsigned kStreamNonBlocking = 1;   // CU_STREAM_NON_BLOCKING
-inline constexpr unsigned kEventBlockingSync = 1;   // CU_EVENT_BLOCKING_SYNC
-inline constexpr unsigned kEventDisableTiming = 2;  // CU_EVENT_DISABLE_TIMING
-inline constexpr unsigned kHostAllocPortable = 1;   // CU_MEMHOSTALLOC_PORTABLE
-inline constexpr int kMemoryTypeAttribute = 2;      // CU_POINTER_ATTRIBUTE_MEMORY_TYPE
-inline constexpr int kDeviceOrdinalAttribute = 9;   // CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
-inline constexpr unsigned kMemoryTypeDevice = 2;    // CU_MEMORYTYPE_DEVICE
-inline constexpr int kCaptureStatusNone = 0;        // CU_STREAM_CAPTURE_STATUS_NONE
-inline constexpr int kCaptureModeRelaxed = 2;       // CU_STREAM_CAPTURE_MODE_RELAXED
-inline constexpr int kOldestDriver = 10010;         // CUDA 10.1, which has all that is below
+inline constexpr unsigned kStreamNonBlocking = 1;     // CU_STREAM_NON_BLOCKING
+inline constexpr unsigned kEventBlockingSync = 1;     // CU_EVENT_BLOCKING_SYNC
+inline constexpr unsigned kEventDisableTiming = 2;    // CU_EVENT_DISABLE_TIMING
+inline constexpr unsigned kHostRegisterPortable = 1;  // CU_MEMHOSTREGISTER_PORTABLE
+inline constexpr int kMemoryTypeAttribute = 2;        // CU_POINTER_ATTRIBUTE_MEMORY_TYPE
+inline constexpr int kDeviceOrdinalAttribute = 9;     // CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+inline constexpr unsigned kMemoryTypeDevice = 2;      // CU_MEMORYTYPE_DEVICE
+inline constexpr int kCaptureStatusNone = 0;          // CU_STREAM_CAPTURE_STATUS_NONE
+inline constexpr int kCaptureModeRelaxed = 2;         // CU_STREAM_CAPTURE_MODE_RELAXED
+inline constexpr int kOldestDriver = 10010;           // CUDA 10.1, which has all that is below
 
 struct Api {
   Result (*GetErrorName)(Result error, const char** name);
@@ -53,8 +53,8 @@ struct Api {
   Result (*EventDestroy_v2)(Handle event);
   Result (*EventRecord)(Handle event, Handle stream);
   Result (*EventSynchronize)(Handle event);
-  Result (*MemHostAlloc)(void** memory, size_t bytes, unsigned flags);
-  Result (*MemFreeHost)(void* memory);
+  Result (*MemHostRegister_v2)(void* memory, size_t bytes, unsigned flags);
+  Result (*MemHostUnregister)(void* memory);
   Result (*MemcpyDtoHAsync_v2)(void* host, DevicePointer device, size_t bytes, Handle stream);
   Result (*MemcpyHtoDAsync_v2)(DevicePointer device, const void* host, size_t bytes, Handle stream);
   Result (*PointerGetAttribute)(void* value, int attribute, DevicePointer pointer);

@@ -9,7 +9,9 @@
 #include <algorithm>
 #include <vector>
 
+#include "proto/base/buffer.h"
 #include "proto/base/thread.h"
+#include "proto/net/shared/shared_memory.h"
 #include "tests/worker/device/cuda/fake_cuda_driver.h"
 #include "tests/worker/device/device_test_body.h"
 
@@ -120,6 +122,26 @@ TEST(CudaDevice, SeveralDevicesInOneProcessKeepApart) {
   EXPECT_THAT(driver.TakeMisuses(), IsEmpty());
 }
 
+TEST(CudaDevice, ItsBuffersLieInTheMemoryThatTheProcessShares) {
+  SharedMemory shared;
+  if (!shared.ok()) GTEST_SKIP() << "this system gives no memory to share";
+  SetPayloadMemory(&shared);
+  FakeCudaDriver driver({});
+  {
+    const auto device = *MakeCudaDevice(&driver, 0);
+    const auto buffer = *device->AllocateHost(kMinPayloadMemoryBytes);
+    EXPECT_TRUE(shared.Find(std::as_bytes(buffer->floats())).has_value());
+    Completions completions;
+    device->CopyToHost(1, driver.Allocate(0, kMinPayloadMemoryBytes), nullptr, buffer->floats(),
+                       completions.Callback());
+    EXPECT_TRUE(completions.Await(1).at(1).ok());
+  }
+  SetPayloadMemory(nullptr);
+  EXPECT_EQ(shared.stats().bytes_in_use, 0u);
+  driver.CheckAllGivenBack();
+  EXPECT_THAT(driver.TakeMisuses(), IsEmpty());
+}
+
 class CudaDeviceErrors : public testing::Test {
  protected:
   // Copies once to the host and returns the outcome.
@@ -191,10 +213,10 @@ TEST_F(CudaDeviceErrors, AStreamUnderCaptureIsRefused) {
 }
 
 TEST_F(CudaDeviceErrors, NoPinnedMemoryLeftSaysHowMuchWasWanted) {
-  driver_.Fail("AllocatePinned", absl::ResourceExhaustedError("no memory"));
+  driver_.Fail("Pin", absl::ResourceExhaustedError("no memory"));
   // The pool frees what is idle and tries again.
   EXPECT_TRUE(device_->AllocateHost(10000).ok());
-  driver_.Fail("AllocatePinned", absl::ResourceExhaustedError("no memory"), /*successes=*/0,
+  driver_.Fail("Pin", absl::ResourceExhaustedError("no memory"), /*successes=*/0,
                /*times=*/2);
   EXPECT_EQ(device_->AllocateHost(20480).status(),
             absl::ResourceExhaustedError("81920 bytes of pinned memory: no memory"));

@@ -126,30 +126,42 @@ absl::Status FakeCudaDriver::SynchronizeEvent(void* event) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<void*> FakeCudaDriver::AllocatePinned(size_t bytes) {
+absl::Status FakeCudaDriver::Pin(void* memory, size_t bytes) {
   MutexLock lock(&mutex_);
-  SLIMPS_RETURN_IF_ERROR(TakeFailure("AllocatePinned"));
-  (void)CurrentDevice("AllocatePinned");
+  SLIMPS_RETURN_IF_ERROR(TakeFailure("Pin"));
+  (void)CurrentDevice("Pin");
+  constexpr uintptr_t kPageBytes = 4096;
+  const auto page_of = [](const std::byte* address) {
+    return reinterpret_cast<uintptr_t>(address) / kPageBytes;
+  };
   auto block = std::make_unique<Block>();
-  block->bytes = bytes;
-  constexpr size_t kAlignment = 4096;
-  block->memory.reset(static_cast<std::byte*>(
-      std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment)));
-  void* const memory = block->memory.get();
+  block->memory = {static_cast<const std::byte*>(memory), bytes};
+  if (reinterpret_cast<uintptr_t>(memory) % kPageBytes != 0) {
+    Note("pinned memory does not begin at a page's start");
+  }
+  const auto shares_a_page = [&](const std::unique_ptr<Block>& other) {
+    return !other->device.has_value() && page_of(block->end() - 1) >= page_of(other->begin()) &&
+           page_of(other->end() - 1) >= page_of(block->begin());
+  };
+  std::erase_if(blocks_, [&](const auto& other) { return other->freed && shares_a_page(other); });
+  if (std::ranges::any_of(blocks_, shares_a_page)) {
+    Note("a page pinned twice");
+    return absl::InternalError("Pin: already pinned");
+  }
   blocks_.push_back(std::move(block));
-  return memory;
+  return absl::OkStatus();
 }
 
-void FakeCudaDriver::FreePinned(void* memory) {
+void FakeCudaDriver::Unpin(void* memory) {
   MutexLock lock(&mutex_);
-  (void)CurrentDevice("FreePinned");
+  (void)CurrentDevice("Unpin");
   for (const auto& block : blocks_) {
-    if (block->freed || block->begin() != memory) continue;
+    if (block->device.has_value() || block->freed || block->begin() != memory) continue;
     CheckUnused(*block, "pinned memory");
     block->freed = true;
     return;
   }
-  Note("pinned memory freed that is none");
+  Note("memory unpinned that is not pinned");
 }
 
 absl::Status FakeCudaDriver::Copy(const Use& device, const Use& host, void* stream,

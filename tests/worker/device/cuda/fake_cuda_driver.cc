@@ -50,10 +50,10 @@ absl::Duration FakeCudaDriver::Delay() {
 std::span<float> FakeCudaDriver::Allocate(int device, size_t elements) {
   MutexLock lock(&mutex_);
   auto block = std::make_unique<Block>();
-  block->bytes = elements * sizeof(float);
-  block->memory.reset(static_cast<std::byte*>(std::calloc(std::max<size_t>(elements, 1), 4)));
+  block->owned.reset(static_cast<std::byte*>(std::calloc(std::max<size_t>(elements, 1), 4)));
+  block->memory = {block->owned.get(), elements * sizeof(float)};
   block->device = device;
-  auto* const begin = reinterpret_cast<float*>(block->memory.get());
+  auto* const begin = reinterpret_cast<float*>(block->owned.get());
   blocks_.push_back(std::move(block));
   return {begin, elements};
 }
@@ -190,8 +190,9 @@ absl::StatusOr<FakeCudaDriver::Stream*> FakeCudaDriver::Current(void* stream,
 void FakeCudaDriver::CheckMemory(const Use& use, const Stream& stream, bool on_device,
                                  absl::string_view what) {
   for (const auto& block : blocks_) {
+    // The host's allocator may have given what was pinned once to a device.
+    if (block->device.has_value() != on_device) continue;
     if (use.begin < block->begin() || use.end > block->end()) continue;
-    if (block->device.has_value() != on_device) break;
     if (block->freed) return Note(absl::StrCat(what, " uses memory that was freed"));
     if (on_device && *block->device != stream.device) {
       Note(absl::StrCat(what, " on ", stream.name(), " uses memory of GPU ", *block->device));

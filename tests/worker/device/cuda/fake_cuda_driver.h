@@ -94,8 +94,8 @@ class FakeCudaDriver final : public CudaDriver {
   void DestroyEvent(void* event) override;
   absl::Status RecordEvent(void* event, void* stream) override;
   absl::Status SynchronizeEvent(void* event) override;
-  absl::StatusOr<void*> AllocatePinned(size_t bytes) override;
-  void FreePinned(void* memory) override;
+  absl::Status Pin(void* memory, size_t bytes) override;
+  void Unpin(void* memory) override;
   absl::Status CopyToHost(void* host, const void* device, size_t bytes, void* stream) override;
   absl::Status CopyToDevice(void* device, const void* host, size_t bytes, void* stream) override;
   absl::StatusOr<std::optional<int>> GpuOf(const void* memory) override;

@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 
 namespace slimps {
 namespace {
@@ -16,6 +18,7 @@ using testing::IsEmpty;
 
 constexpr size_t kElements = 100;
 constexpr size_t kBytes = kElements * sizeof(float);
+constexpr size_t kPageBytes = 4096;
 
 // Two GPUs. The context of GPU 0 is current, `copies` is a stream of it, and `pinned` may be copied
 // to and from.
@@ -24,7 +27,7 @@ class FakeCudaDriverTest : public testing::Test {
   // Gives back what is held, beside `copies_` and the events that a test has destroyed.
   void End() {
     driver_.DestroyStream(copies_);
-    driver_.FreePinned(pinned_);
+    driver_.Unpin(pinned_);
     current_.reset();
     context_.reset();
     driver_.CheckAllGivenBack();
@@ -46,7 +49,11 @@ class FakeCudaDriverTest : public testing::Test {
   std::shared_ptr<const CudaContext> context_ = CudaContext::Retain(&driver_, 0).value();
   std::optional<CudaContext::Scope> current_{std::in_place, *context_};
   void* const copies_ = driver_.CreateStream().value();
-  float* const pinned_ = static_cast<float*>(driver_.AllocatePinned(kBytes).value());
+  alignas(kPageBytes) std::array<std::byte, 2 * kPageBytes> pages_ = {};
+  float* const pinned_ = [this] {
+    EXPECT_TRUE(driver_.Pin(pages_.data(), kBytes).ok());
+    return reinterpret_cast<float*>(pages_.data());
+  }();
   void* const frameworks_ = driver_.MakeStream(0);
   const std::span<float> memory_ = driver_.Allocate(0, kElements);
 };
@@ -96,7 +103,7 @@ TEST_F(FakeCudaDriverTest, MemoryThatIsFreedEarlyIsFound) {
   ASSERT_TRUE(driver_.CopyToHost(pinned_, memory_.data(), kBytes, copies_).ok());
   driver_.Free(memory_);
   EXPECT_THAT(driver_.TakeMisuses(), ElementsAre(HasSubstr("GPU freed while CopyToHost may")));
-  driver_.FreePinned(pinned_);
+  driver_.Unpin(pinned_);
   EXPECT_THAT(driver_.TakeMisuses(), ElementsAre(HasSubstr("pinned memory freed while CopyToHo")));
   ASSERT_TRUE(driver_.CopyToHost(pinned_, memory_.data(), kBytes, copies_).ok());
   EXPECT_THAT(driver_.TakeMisuses(),
@@ -110,6 +117,22 @@ TEST_F(FakeCudaDriverTest, APageableBufferIsFound) {
   ASSERT_TRUE(driver_.CopyToHost(pageable.data(), memory_.data(), kBytes, copies_).ok());
   EXPECT_THAT(driver_.TakeMisuses(), ElementsAre(HasSubstr("pageable memory of the host")));
   driver_.Await(copies_);
+}
+
+TEST_F(FakeCudaDriverTest, MemoryThatDoesNotBeginAPageAndAPagePinnedTwiceAreFound) {
+  EXPECT_FALSE(driver_.Pin(pages_.data() + kBytes, kBytes).ok());
+  EXPECT_THAT(driver_.TakeMisuses(),
+              ElementsAre(HasSubstr("does not begin at a page"), "a page pinned twice"));
+  EXPECT_TRUE(driver_.Pin(pages_.data() + kPageBytes, kBytes).ok());
+  driver_.Unpin(pinned_);
+  EXPECT_THAT(driver_.TakeMisuses(), IsEmpty());
+  driver_.Unpin(pinned_);
+  EXPECT_THAT(driver_.TakeMisuses(), ElementsAre("memory unpinned that is not pinned"));
+  // What was unpinned may be pinned again.
+  ASSERT_TRUE(driver_.Pin(pages_.data(), kBytes).ok());
+  ASSERT_TRUE(driver_.CopyToHost(pinned_, memory_.data(), kBytes, copies_).ok());
+  driver_.Await(copies_);
+  EXPECT_THAT(driver_.TakeMisuses(), IsEmpty());
 }
 
 TEST_F(FakeCudaDriverTest, ACallWithoutOrInAnotherContextIsFound) {

@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -42,12 +43,12 @@ inline void Join(std::map<int, uint64_t>* clock, const std::map<int, uint64_t>& 
 }
 
 struct FakeCudaDriver::Block {
-  std::unique_ptr<std::byte, decltype(&std::free)> memory{nullptr, &std::free};
-  size_t bytes = 0;
+  std::unique_ptr<std::byte, decltype(&std::free)> owned{nullptr, &std::free};  // a device's memory
+  std::span<const std::byte> memory;
   std::optional<int> device;  // nullopt: pinned
   bool freed = false;
-  const std::byte* begin() const { return memory.get(); }
-  const std::byte* end() const { return begin() + bytes; }
+  const std::byte* begin() const { return memory.data(); }
+  const std::byte* end() const { return begin() + memory.size(); }
 };
 
 struct FakeCudaDriver::Event {

@@ -164,13 +164,13 @@ EXPORT Result cuEventRecord(Handle event, Handle stream) {
 EXPORT Result cuEventSynchronize(Handle event) {
   return ToResult(Driver().SynchronizeEvent(event));
 }
-EXPORT Result cuMemHostAlloc(void** memory, size_t bytes, unsigned) {
-  CheckCaptureMode("cuMemHostAlloc");
-  return Give(Driver().AllocatePinned(bytes), memory);
+EXPORT Result cuMemHostRegister_v2(void* memory, size_t bytes, unsigned) {
+  CheckCaptureMode("cuMemHostRegister");
+  return ToResult(Driver().Pin(memory, bytes));
 }
-EXPORT Result cuMemFreeHost(void* memory) {
-  CheckCaptureMode("cuMemFreeHost");
-  Driver().FreePinned(memory);
+EXPORT Result cuMemHostUnregister(void* memory) {
+  CheckCaptureMode("cuMemHostUnregister");
+  Driver().Unpin(memory);
   return kSuccess;
 }
 EXPORT Result cuMemcpyDtoHAsync_v2(void* host, DevicePointer device, size_t bytes, Handle stream) {
