@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Turns other libraries' arrays into numpy arrays, without a copy where memory allows.
 
-numpy arrays and torch CPU tensors are used directly, everything else by the buffer protocol or
-DLPack. To write into an array, it must give writable memory. Element types are float32 and float16;
+numpy arrays and torch CPU tensors are used directly, arrays on a GPU are copied (slimps._gpu), and
+everything else is used by the buffer protocol or DLPack. To write into an array, it must give
+writable memory. Element types are float32 and float16;
 float64, numpy's default, is converted both ways, with one warning.
 """
 
@@ -22,13 +23,16 @@ _FLOAT64 = np.dtype(np.float64)
 
 
 def _from_torch(torch: Any, tensor: Any, what: str) -> np.ndarray:
+    if tensor.is_cuda:
+        tensor = tensor.detach().cpu()
     try:
         return (tensor.detach() if tensor.requires_grad else tensor).numpy()  # the same memory
     except (TypeError, RuntimeError, NotImplementedError) as error:
         cause = error
     if tensor.device.type != "cpu":
         raise InvalidArgumentError(
-            "%s: expected a tensor on the CPU, got one on %s" % (what, tensor.device)
+            "%s: expected a tensor on the CPU or a CUDA device, got one on %s"
+            % (what, tensor.device)
         )
     if tensor.layout != torch.strided:
         raise InvalidArgumentError(
@@ -44,7 +48,7 @@ def _from_torch(torch: Any, tensor: Any, what: str) -> np.ndarray:
 def as_numpy(value: Any, what: str) -> np.ndarray:
     """Returns `value` as a float32, float16 or float64 numpy array over the same memory.
 
-    `what` begins the message of errors.
+    What lies on a GPU is copied. `what` begins the message of errors.
     InvalidArgumentError: another element type, a tensor on another device, or not an array.
     """
     if not isinstance(value, np.ndarray):
@@ -52,7 +56,8 @@ def as_numpy(value: Any, what: str) -> np.ndarray:
         if torch is not None and isinstance(value, torch.Tensor):
             value = _from_torch(torch, value, what)
         else:
-            value = _from_another(value, what)
+            on_gpu = _gpu.find(value, what)
+            value = _from_another(value, what) if on_gpu is None else on_host(on_gpu)
     if value.dtype == _FLOAT64:
         _said_once.warn(
             "float64",
@@ -65,6 +70,13 @@ def as_numpy(value: Any, what: str) -> np.ndarray:
             "%s: expected float32, float16 or float64, got %s" % (what, value.dtype)
         )
     return value
+
+
+def on_host(values: native.GpuArray) -> np.ndarray:
+    """Returns a copy of an array on a GPU."""
+    copy = np.empty(values.shape, np.float32)
+    native.copy(values, copy)
+    return copy
 
 
 def _from_another(value: Any, what: str) -> np.ndarray:
@@ -110,15 +122,22 @@ def packed(array: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(array, dtype=np.float32)
 
 
-def to_write(value: Any, shape: Sequence[int], what: str) -> np.ndarray:
+def to_write(value: Any, shape: Sequence[int], what: str) -> native.Array:
     """Returns `value` as a packed float32 array of a key's shape, to pull into directly.
 
     InvalidArgumentError: `value` has another type or shape, has gaps or cannot be written to.
     """
     if is_packed(value, tuple(shape)) and value.flags.writeable:
         return value
-    array = as_numpy(value, what)
+    on_gpu = _gpu.find_target(value, what)
+    array = as_numpy(value, what) if on_gpu is None else on_gpu
     check_shape(array, shape, what)
+    if isinstance(array, native.GpuArray):
+        return array
+    if on_gpu is not None:
+        raise InvalidArgumentError(
+            "%s: expected packed float32 to write, got %s on a GPU" % (what, array.dtype)
+        )
     if array.dtype != np.float32 or not array.flags.c_contiguous or not array.flags.writeable:
         raise InvalidArgumentError(
             "%s: expected packed float32 to write, got %s%s with strides %s"
@@ -138,29 +157,29 @@ class Outputs:
             self.buffer = outs[0]
             return
         what = "%s of key %r" % (verb, name)
-        on_gpu = [_gpu.find(out, what) for out in outs]
-        if any(on_gpu):
-            if len(on_gpu) > 1:
-                raise InvalidArgumentError(
-                    "%s: expected one array, since one is on a GPU, got %d" % (what, len(on_gpu))
-                )
-            check_shape(on_gpu[0], shape, what)
-            self._arrays = on_gpu
-            self.buffer = on_gpu[0]
-            return
-        self._arrays = [as_numpy(out, what) for out in outs]
+        on_gpu = [_gpu.find_target(out, what) for out in outs]
+        self._arrays = [
+            as_numpy(out, what) if target is None else target for out, target in zip(outs, on_gpu)
+        ]
         if not self._arrays:
             raise InvalidArgumentError(
                 "%s: expected at least one array to write, got an empty list" % what
             )
         for array in self._arrays:
             check_shape(array, shape, what)
-            if not array.flags.writeable:
+            if isinstance(array, np.ndarray) and not array.flags.writeable:
                 raise InvalidArgumentError(
                     "%s: expected an array to write, got a read-only one" % what
                 )
+        if len(outs) == 1 and isinstance(self._arrays[0], native.GpuArray):
+            self.buffer = self._arrays[0]
+            return
         direct = [
-            array for array in self._arrays if array.dtype == _FLOAT32 and array.flags.c_contiguous
+            array
+            for array in self._arrays
+            if isinstance(array, np.ndarray)
+            and array.dtype == _FLOAT32
+            and array.flags.c_contiguous
         ]
         self.buffer = direct[0] if direct else np.empty(shape, dtype=np.float32)
 
@@ -175,20 +194,22 @@ class Outputs:
 
     def detach(self) -> None:
         """Makes `buffer` a new array that shares no memory with the others."""
-        if isinstance(self.buffer, native.GpuArray):
-            raise InvalidArgumentError("out: expected arrays on a GPU that do not overlap")
         self.buffer = np.empty(self.buffer.shape, dtype=np.float32)
 
     def finish(self) -> None:
         """Copies the pulled values into the arrays other than `buffer`, rounded to their type."""
         for array in self._arrays:
-            if array is not self.buffer:
+            if array is self.buffer:
+                continue
+            if isinstance(array, np.ndarray):
                 np.copyto(array, self.buffer, casting="same_kind")
+            else:
+                _gpu.write(array, self.buffer)
 
 
 def _bounds(array: Any) -> Tuple[int, int]:
-    if isinstance(array, native.GpuArray):
-        return array.address, array.address + array.nbytes
+    if not isinstance(array, np.ndarray):
+        return _gpu.bounds(array)
     start = array.__array_interface__["data"][0]
     spans = [(length - 1) * stride for length, stride in zip(array.shape, array.strides)]
     return (

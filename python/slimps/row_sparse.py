@@ -27,10 +27,10 @@ def as_ids(value: Any, what: str) -> np.ndarray:
         InvalidArgumentError: `value` is anything else.
     """
     try:
-        ids = np.asarray(value.detach().numpy() if hasattr(value, "detach") else value)
+        ids = np.asarray(value.detach().cpu().numpy() if hasattr(value, "detach") else value)
     except (TypeError, ValueError, RuntimeError) as error:
         raise InvalidArgumentError(
-            "%s: expected an array of ints on the CPU, got %s (%s)"
+            "%s: expected an array of ints on the CPU or of torch, got %s (%s)"
             % (what, type(value).__name__, error)
         ) from None
     if ids.size == 0:

@@ -65,7 +65,10 @@ def test_dlpack_is_read_without_copying():
         (torch.zeros(2, dtype=torch.int64), "expected float32, float16 or float64, got int64"),
         (torch.zeros(2, dtype=torch.bfloat16), "expected float32 or float16, got torch.bfloat16"),
         (torch.zeros(2).to_sparse(), "expected a dense tensor, got layout torch.sparse_coo"),
-        (torch.zeros(2, device="meta"), "expected a tensor on the CPU, got one on meta"),
+        (
+            torch.zeros(2, device="meta"),
+            "expected a tensor on the CPU or a CUDA device, got one on meta",
+        ),
         (
             1.5,
             "expected a numpy array, a torch tensor or another array of float32 or float16, got "

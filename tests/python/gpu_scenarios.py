@@ -6,6 +6,7 @@ The library's GPUs are host memory, and it notes what would be wrong on a real o
 
 import ctypes
 import gc
+import queue
 import sys
 import weakref
 
@@ -50,6 +51,32 @@ class GpuArray:
             found.ctypes.data_as(ctypes.c_void_p), self.pointer, self._bytes(found)
         )
         return found
+
+
+class DlpackArray:
+    """The same memory, known by DLPack alone."""
+
+    _made = []  # what capsules point to
+
+    def __init__(self, array, bits=32):
+        self._array, self._bits = array, bits
+        self.values = array.values
+
+    def __dlpack_device__(self):
+        return 2, 0
+
+    def __dlpack__(self, stream=None):
+        assert stream == 1, stream
+        shape = (ctypes.c_int64 * 2)(*self._array.shape)
+        made = slimps._gpu._DlTensor(
+            self._array.pointer.value - 4, 2, 0, 2, 2, self._bits, 1, shape, None, 4
+        )
+        self._made.append((made, shape))
+        new = ctypes.pythonapi.PyCapsule_New
+        new.restype, new.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p) + (
+            ctypes.c_void_p,
+        )
+        return new(ctypes.addressof(made), b"dltensor", None)
 
 
 def full(value):
@@ -155,6 +182,40 @@ def what_cannot_be_taken_is_refused():
     out = GpuArray(full(0))
     store.pushpull("w", full(1), out=out)  # the round was still to be pushed
     np.testing.assert_array_equal(full(2), out.values())
+    store.close()
+
+
+def everything_else_takes_arrays_of_a_gpu():
+    store = slimps.kv.create("dist_sync")
+    outs = [GpuArray(full(0)), full(0), GpuArray(full(0))]
+    store.broadcast("w", GpuArray(full(1 + store.rank)), out=outs)  # rank 0's
+    for out in (outs[0].values(), outs[1], outs[2].values()):
+        np.testing.assert_array_equal(full(1), out)
+    store.push("w", DlpackArray(GpuArray(full(3))))
+    out = DlpackArray(GpuArray(full(0)))
+    store.pull("w", out=out)
+    np.testing.assert_array_equal(full(6), out.values())
+    store.push("w", full(4))
+    ended = queue.Queue()
+    store.pull_then("w", outs[0], ended.put)
+    assert ended.get() is None
+    np.testing.assert_array_equal(full(8), outs[0].values())
+    store.init("v", full(0))
+    store.push(["w", "v"], [full(1), full(2)])
+    store.pull(["w", "v"], out=[outs[0], outs[0]])  # the last key's
+    np.testing.assert_array_equal(full(4), outs[0].values())
+    rows = slimps.RowSparse([2, 0], GpuArray(full(5)[:2]), SHAPE)
+    store.push("w", rows)
+    store.pull("w", out=outs[0])
+    expected = full(10)
+    expected[1] = 0
+    np.testing.assert_array_equal(expected, outs[0].values())
+    try:
+        store.push("w", DlpackArray(GpuArray(full(1)), bits=64))
+    except slimps.InvalidArgumentError as refused:
+        assert "expected contiguous float32 on a GPU, got DLPack's type (2, 64, 1)" in str(refused)
+    else:
+        raise AssertionError("expected an error")
     store.close()
 
 

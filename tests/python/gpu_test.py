@@ -19,6 +19,7 @@ FAKE = os.path.abspath("tests/worker/device/cuda/fake_libcuda")
         "a_gradient_lives_until_it_was_read",
         "a_push_that_is_refused_frees_no_gradient",
         "what_cannot_be_taken_is_refused",
+        "everything_else_takes_arrays_of_a_gpu",
         "a_local_store",
     ],
 )

@@ -89,6 +89,14 @@ typedef struct slimps_place {
                      not CU_STREAM_PER_THREAD): its work makes the values or uses them */
 } slimps_place;
 
+/* Copies an array from and to the host or a GPU, as the places say (NULL: the host), for functions
+ * that take arrays of the host alone. It comes after the work that their streams have been given,
+ * waits for the copy, and needs no store. Since 1.5.
+ * FAILED_PRECONDITION, INVALID_ARGUMENT: as of slimps_item; or a place is SLIMPS_LENT.
+ * RESOURCE_EXHAUSTED: no memory on the host for what passes through it. */
+SLIMPS_API slimps_status slimps_copy(const float* from, const slimps_place* from_place, float* to,
+                                     const slimps_place* to_place, size_t elements);
+
 /* One key of a list, with its arrays, each of `elements`.
  *
  * An array of a GPU is read after the work that its stream has been given, and one on loan while it

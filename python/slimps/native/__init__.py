@@ -21,7 +21,7 @@ from slimps.native import requirements
 
 requirements.check()
 
-from slimps.native.arrays import are_apart  # noqa: E402
+from slimps.native.arrays import Array, are_apart, copy  # noqa: E402
 from slimps.native.exchange import Exchange, ExchangeSettings  # noqa: E402
 from slimps.native.optimizer import OptimizerSpec, Schedule  # noqa: E402
 from slimps.native.gpu_array import GpuArray  # noqa: E402
@@ -31,6 +31,7 @@ from slimps.native.structs import LAYERS  # noqa: E402
 
 __all__ = [
     "LAYERS",
+    "Array",
     "Exchange",
     "ExchangeSettings",
     "GpuArray",
@@ -39,4 +40,5 @@ __all__ = [
     "Schedule",
     "Store",
     "are_apart",
+    "copy",
 ]

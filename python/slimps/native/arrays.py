@@ -12,7 +12,7 @@ import numpy as np
 
 from slimps.native import structs
 from slimps.native.gpu_array import GpuArray
-from slimps.native.library import text
+from slimps.native.library import check, lib, text
 
 Name = Union[int, str]
 Array = Union[np.ndarray, GpuArray]
@@ -145,6 +145,20 @@ def place_of(values: Array) -> structs.Place:
     if isinstance(values, GpuArray):
         return structs.Place(structs.CUDA, values.device, values.stream)
     return structs.Place()  # on the host
+
+
+def copy(source: Array, target: Array) -> None:
+    """Copies between packed arrays on the host or on GPUs, and waits. Their sizes are equal."""
+    places = place_of(source), place_of(target)
+    check(
+        lib.slimps_copy(
+            address(source),
+            ctypes.byref(places[0]),
+            address_to_write(target),
+            ctypes.byref(places[1]),
+            source.size,
+        )
+    )
 
 
 def shape_of(shape: Iterable[int]) -> Any:

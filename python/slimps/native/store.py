@@ -186,7 +186,7 @@ class Store:
     def pull_then(
         self,
         names: Sequence[Name],
-        outs: Sequence[np.ndarray],
+        outs: Sequence[Array],
         priority: int,
         done: Callable[[Optional[Exception]], None],
     ) -> None:
@@ -206,7 +206,7 @@ class Store:
 
         run = self._waiting_for().run
         what: Tuple[Any, ...]
-        if len(names) == 1:  # costs less than a list
+        if len(names) == 1 and isinstance(outs[0], np.ndarray):  # costs less than a list
             what = (self._keys.struct(names[0]), address_to_write(outs[0]), outs[0].size, priority)
             pull = self._library_for(outs[0]).slimps_pull
             run(self.new_call, self.interrupt, pull, *what, lent=outs, then=ended)

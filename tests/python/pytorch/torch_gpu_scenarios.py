@@ -148,6 +148,38 @@ def buffers_of_a_gpu_get_rank_0s_values():
         assert tensors["counts"].item() == 7, tensors
 
 
+def half_precision_is_converted():
+    def of_torch(_, tensor):
+        return gradient_of(tensor, "")
+
+    with slimps.kv.create("dist_sync") as store:
+        store.init("w", torch.zeros(3, 5, dtype=torch.float16))
+        # No tensor is on a GPU here, so they are taken for what is.
+        with mock.patch.object(slimps._gpu, "_of_torch", of_torch), mock.patch.object(
+            torch.Tensor, "is_cuda", True
+        ):
+            store.init("v", torch.full((3, 5), 2.0, dtype=torch.float16))
+            store.push("w", torch.full((5, 3), 0.5, dtype=torch.float16).T)
+            halves = torch.zeros(3, 5, dtype=torch.float16)
+            gaps = torch.zeros(3, 10)[:, ::2]
+            store.pull(["w", "v"], [halves, gaps])
+            assert torch.equal(halves, torch.ones(3, 5, dtype=torch.float16)), halves
+            assert torch.equal(gaps, torch.full((3, 5), 2.0)), gaps
+            for call, why in (
+                (lambda: store.push("w", torch.zeros(3, 5, dtype=torch.int32)), "got torch.int32"),
+                (lambda: store.pull_then("w", halves, print), "got torch.float16 on a GPU"),
+            ):
+                try:
+                    call()
+                except slimps.InvalidArgumentError as refused:
+                    assert why in str(refused), refused
+                else:
+                    raise AssertionError("expected: " + why)
+            store.push("w", torch.ones(3, 5))
+        store.pull("w", halves)
+        assert torch.equal(halves, torch.full((3, 5), 2.0, dtype=torch.float16)), halves
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
     globals()[sys.argv[1]]()

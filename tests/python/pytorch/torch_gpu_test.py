@@ -15,6 +15,7 @@ FAKE = os.path.abspath("tests/worker/device/cuda/fake_libcuda")
         "trains_as_on_the_cpu",
         "a_hook_takes_buckets_of_a_gpu",
         "buffers_of_a_gpu_get_rank_0s_values",
+        "half_precision_is_converted",
     ],
 )
 def test_two_workers(scenario, monkeypatch):

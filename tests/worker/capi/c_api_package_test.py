@@ -15,7 +15,12 @@ LIB = os.path.join(PACKAGE, "lib")
 LIBRARY = os.path.join(LIB, "libslimps.so.1")
 HEADERS = ["c_api.h", "c_api_calls.h", "c_api_exchange.h", "c_api_figures.h", "c_api_gradients.h"]
 # What later versions than 1.1 added.
-LATER = {"slimps_get_key_codecs": "2", "slimps_set_policy": "2", "slimps_exchange_gradient_at": "4"}
+LATER = {
+    "slimps_get_key_codecs": "2",
+    "slimps_set_policy": "2",
+    "slimps_exchange_gradient_at": "4",
+    "slimps_copy": "5",
+}
 # As version 1.0 was.
 FIRST = os.path.abspath("tests/worker/capi/c_api_1_0")
 STRICT = ["-pedantic", "-Wall", "-Wextra", "-Werror"]

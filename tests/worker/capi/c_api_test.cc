@@ -66,6 +66,24 @@ TEST(CApiBasics, LayoutIsThatOfVersion13) {
   EXPECT_EQ(offsetof(slimps_place, stream), 8u);
 }
 
+// Copies from and to GPUs: tests/python/gpu_test.py.
+TEST(CApiCopy, CopiesOnTheHostAndNamesWhatIsWrong) {
+  const std::vector<float> from = {1, 2, 3};
+  std::vector<float> to(3);
+  const slimps_place host = {SLIMPS_HOST, 0, nullptr};
+  const slimps_place lent = {SLIMPS_LENT, 0, nullptr};
+  const slimps_place nowhere = {SLIMPS_CUDA, -1, nullptr};
+  EXPECT_EQ(slimps_copy(from.data(), nullptr, to.data(), &host, 3), SLIMPS_OK);
+  EXPECT_EQ(to, from);
+  EXPECT_EQ(slimps_copy(nullptr, nullptr, nullptr, nullptr, 0), SLIMPS_OK);
+  EXPECT_EQ(slimps_copy(nullptr, nullptr, to.data(), nullptr, 3), SLIMPS_INVALID_ARGUMENT);
+  EXPECT_EQ(slimps_copy(from.data(), &lent, to.data(), nullptr, 3), SLIMPS_INVALID_ARGUMENT);
+  EXPECT_STREQ(slimps_last_error(), "slimps_copy: from_place.kind: expected 0 to 1, got 2");
+  EXPECT_EQ(slimps_copy(from.data(), nullptr, to.data(), &nowhere, 3), SLIMPS_INVALID_ARGUMENT);
+  EXPECT_STREQ(slimps_last_error(),
+               "slimps_copy: to_place.device: expected a GPU's number, got -1");
+}
+
 TEST(CApiBasics, NothingIsDestroyedAsWell) {
   slimps_destroy(nullptr);
   slimps_options_destroy(nullptr);

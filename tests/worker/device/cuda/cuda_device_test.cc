@@ -14,6 +14,8 @@
 #include "proto/net/shared/shared_memory.h"
 #include "tests/worker/device/cuda/fake_cuda_driver.h"
 #include "tests/worker/device/device_test_body.h"
+#include "worker/device/copy_between.h"
+#include "worker/device/devices.h"
 
 namespace slimps {
 namespace {
@@ -138,6 +140,37 @@ TEST(CudaDevice, ItsBuffersLieInTheMemoryThatTheProcessShares) {
   }
   SetPayloadMemory(nullptr);
   EXPECT_EQ(shared.stats().bytes_in_use, 0u);
+  driver.CheckAllGivenBack();
+  EXPECT_THAT(driver.TakeMisuses(), IsEmpty());
+}
+
+TEST(CopyBetween, OrdersBothStreamsAndWaits) {
+  FakeCudaDriver driver({.devices = 2, .seed = 4});
+  {
+    Devices devices(MakeHostDevice(), GpusOf(&driver));
+    void* const streams[] = {driver.MakeStream(0), driver.MakeStream(1)};
+    const std::span<float> memories[] = {driver.Allocate(0, 100), driver.Allocate(1, 100)};
+    std::vector<float> host(100);
+    for (float round = 1; round <= 10; ++round) {
+      driver.Launch(streams[0], {}, memories[0], [=] { std::ranges::fill(memories[0], round); });
+      const Place first = {.gpu = 0, .stream = streams[0]};
+      const Place second = {.gpu = 1, .stream = streams[1]};
+      EXPECT_TRUE(CopyBetween(&devices, memories[0], first, memories[1], second).ok());
+      driver.Launch(streams[1], memories[1], memories[1], [=] {
+        for (float& value : memories[1]) value += 1;
+      });
+      EXPECT_TRUE(CopyBetween(&devices, memories[1], second, host, {}).ok());
+      EXPECT_EQ(host, std::vector<float>(100, round + 1));
+      EXPECT_TRUE(CopyBetween(&devices, host, {}, memories[0], first).ok());
+      driver.Launch(streams[0], memories[0], {}, [=] { EXPECT_EQ(memories[0][99], round + 1); });
+    }
+    EXPECT_EQ(CopyBetween(&devices, host, {}, memories[0].first(99), {.gpu = 0}).code(),
+              absl::StatusCode::kInvalidArgument);
+    driver.Fail("CopyToHost", absl::InternalError("broken"));
+    EXPECT_EQ(CopyBetween(&devices, memories[0], {.gpu = 0, .stream = streams[0]}, host, {}).code(),
+              absl::StatusCode::kInternal);
+    for (void* const stream : streams) driver.Await(stream);
+  }
   driver.CheckAllGivenBack();
   EXPECT_THAT(driver.TakeMisuses(), IsEmpty());
 }
