@@ -3,11 +3,16 @@
 
 #include <random>
 
+#include "proto/base/simulation/simulation.h"
+
 namespace slimps {
 
 Incarnation DrawIncarnation() {
-  std::random_device device;
-  const auto draw = [&] { return (uint64_t{device()} << 32) | device(); };
+  const auto draw = [] {
+    if (simulation::Active()) return simulation::Random();
+    std::random_device device;
+    return (uint64_t{device()} << 32) | device();
+  };
   Incarnation drawn;
   while (!drawn.is_set()) drawn = {.high = draw(), .low = draw()};
   return drawn;

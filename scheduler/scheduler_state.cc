@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/clock.h"
+#include "proto/base/simulation/mutant.h"
 #include "proto/incarnation.h"
 #include "proto/net/membership/node_name.h"
 #include "proto/status_proto.h"
@@ -363,7 +364,8 @@ SchedulerState::Outbox SchedulerState::Tick(SteadyTime now, SteadyTime delivered
   const SteadyTime heard_until = std::min(now, delivered_until);
   members_.SettleClaims(heard_until);
   if (phase_ == Phase::kEnding || phase_ == Phase::kFailed) {
-    const bool quiet = members_.LiveMembers().empty() && now >= quiet_at_;
+    const bool quiet = members_.LiveMembers().empty() &&
+                       (now >= quiet_at_ || simulation::Is(Mutant::kNoQuietTime));
     if (quiet || now >= deadline_) {
       phase_ = Phase::kDone;
     } else if (now >= repeat_at_) {

@@ -8,6 +8,8 @@
 
 #include <algorithm>
 
+#include "proto/base/simulation/simulation.h"
+
 namespace slimps {
 
 struct WorkArena::Arena {
@@ -24,12 +26,17 @@ WorkArena::WorkArena(int threads)
 WorkArena::~WorkArena() = default;
 
 void WorkArena::Run(absl::FunctionRef<void()> work) const {
+  if (simulation::Active()) return work();  // TBB's threads are none of the simulation's
   arena_->arena.execute([&] { work(); });
 }
 
 void WorkArena::ForChunks(size_t count, size_t chunk,
                           absl::FunctionRef<void(size_t, size_t)> body) {
   const size_t chunks = (count + chunk - 1) / chunk;
+  if (simulation::Active()) {
+    for (size_t i = 0; i < chunks; ++i) body(i * chunk, std::min((i + 1) * chunk, count));
+    return;
+  }
   // Isolated: else a thread that waits here could take another caller's part, and this call would
   // wait for that part too.
   tbb::this_task_arena::isolate([&] {

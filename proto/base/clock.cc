@@ -3,6 +3,8 @@
 
 #include <time.h>
 
+#include "proto/base/simulation/simulation.h"
+
 namespace slimps {
 namespace {
 
@@ -15,10 +17,14 @@ timespec Read(clockid_t id) {
 }  // namespace
 
 SteadyTime RealClock::Now() const {
+  if (simulation::Active()) return SteadyTime::AtEpochPlus(simulation::Now());
   return SteadyTime::AtEpochPlus(absl::DurationFromTimespec(Read(CLOCK_MONOTONIC)));
 }
 
-absl::Time RealClock::WallNow() const { return absl::TimeFromTimespec(Read(CLOCK_REALTIME)); }
+absl::Time RealClock::WallNow() const {
+  if (simulation::Active()) return absl::UnixEpoch() + simulation::Now();
+  return absl::TimeFromTimespec(Read(CLOCK_REALTIME));
+}
 
 const Clock* MachineClock() {
   static const RealClock* const clock = new RealClock();

@@ -19,6 +19,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/time/time.h"
 #include "proto/base/clock.h"
+#include "proto/base/simulation/system_threads.h"
 
 namespace slimps {
 
@@ -34,7 +35,7 @@ class ABSL_LOCKABLE Mutex final {
 
  private:
   friend class CondVar;
-  std::mutex mutex_;
+  SystemMutex mutex_;
 };
 
 class ABSL_SCOPED_LOCKABLE MutexLock final {
@@ -54,7 +55,7 @@ class ABSL_SCOPED_LOCKABLE MutexLock final {
 class CondVar final {
  public:
   void Wait(Mutex* mutex) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
-    std::unique_lock<std::mutex> lock(mutex->mutex_, std::adopt_lock);
+    std::unique_lock<SystemMutex> lock(mutex->mutex_, std::adopt_lock);
     condition_.wait(lock);
     lock.release();
   }
@@ -65,7 +66,7 @@ class CondVar final {
   bool WaitFor(Mutex* mutex, absl::Duration timeout) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     // Callers loop, so a day is as good as for ever, and no clock overflows on it.
     const absl::Duration bounded = std::min(timeout, absl::Hours(24));
-    std::unique_lock<std::mutex> lock(mutex->mutex_, std::adopt_lock);
+    std::unique_lock<SystemMutex> lock(mutex->mutex_, std::adopt_lock);
     const std::cv_status status = condition_.wait_for(lock, absl::ToChronoNanoseconds(bounded));
     lock.release();
     return status == std::cv_status::no_timeout;
@@ -88,7 +89,7 @@ class CondVar final {
   void NotifyAll() { condition_.notify_all(); }
 
  private:
-  std::condition_variable condition_;
+  SystemCondition condition_;
 };
 
 }  // namespace slimps

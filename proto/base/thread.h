@@ -30,7 +30,7 @@ class Thread final {
   static void StartDetached(std::string_view name, std::function<void()> body);
 
   // REQUIRES: joinable(), and not called on the thread itself.
-  void Join() { thread_.join(); }
+  void Join();
   bool joinable() const { return thread_.joinable(); }
   Id id() const { return thread_.get_id(); }
   // Sends it `signal`.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/simulation/mutant.h"
 
 namespace slimps {
 namespace {
@@ -36,7 +37,11 @@ absl::StatusOr<PushVerdict> RoundLedger::Push(PushRecord push) {
   const Seen* seen = FindSeen(push.round, push.worker);
   if (seen != nullptr && seen->counted) {
     if (seen->checksum == push.checksum && seen->format == push.format) {
-      return PushVerdict::kDuplicate;
+      if (!simulation::Is(Mutant::kCountRepeat) || push.round > version_) {
+        return PushVerdict::kDuplicate;
+      }
+      push.round = version_ + 1;
+      return Push(std::move(push));
     }
     return absl::AlreadyExistsError(
         absl::StrCat("worker ", push.worker, " pushed round ", push.round, " before with checksum ",
@@ -49,8 +54,14 @@ absl::StatusOr<PushVerdict> RoundLedger::Push(PushRecord push) {
   }
   // The round was applied, so the push of this active worker was in it. Only its checksum is
   // forgotten.
-  if (push.round <= version_) return PushVerdict::kDuplicate;
+  if (push.round <= version_) {
+    if (simulation::Is(Mutant::kForgottenIsError))
+      return absl::FailedPreconditionError("a round of long ago");
+    return PushVerdict::kDuplicate;
+  }
   if (push.round - version_ > kRoundsAhead) {
+    if (simulation::Is(Mutant::kAheadIsError))
+      return absl::FailedPreconditionError("a round too far ahead");
     return absl::ResourceExhaustedError(absl::StrCat(
         "worker ", push.worker, " pushes round ", push.round, ", too far ahead of version ",
         version_, "; at most round ", version_ + kRoundsAhead, " is accepted now"));
@@ -141,6 +152,7 @@ bool RoundLedger::NextRoundComplete() const {
   for (uint32_t worker = 0; worker < num_workers_; ++worker) {
     if (!IsActive(worker, round)) continue;
     any_active = true;
+    if (simulation::Is(Mutant::kRoundWithoutAWorker) && worker == num_workers_ - 1) continue;
     if (open_.empty() || !open_[0][worker].seen.counted) return false;
   }
   return any_active;  // once everyone has left there are no more rounds
@@ -160,6 +172,8 @@ std::vector<Contribution> RoundLedger::TakeNextRound() {
     contributions.push_back(
         {.format = taken[worker].seen.format, .payload = std::move(taken[worker].payload)});
   }
+  if (simulation::Is(Mutant::kSumInAnotherOrder))
+    std::reverse(contributions.begin(), contributions.end());
   waiting_bytes_ -= bytes;
   waiting_->Remove(bytes);
   released_ = 0;

@@ -8,6 +8,7 @@
 
 #include "compress/kernels/kernels.h"
 #include "proto/base/hash.h"
+#include "proto/base/simulation/mutant.h"
 
 namespace slimps {
 
@@ -68,7 +69,7 @@ void VersionedWeights::CommitEncoded(const EncodedChange& payload) {
 void VersionedWeights::Commit(PayloadFormat format) {
   const uint64_t version = current_->version + 1;
   if (next_ != current_) {
-    if (keep_current_) {
+    if (keep_current_ && !simulation::Is(Mutant::kDropPrevious)) {
       previous_ = std::move(current_);
     } else {
       retired_.push_back(std::move(current_));

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/base/clock.h"
 #include "proto/base/mutex.h"
+#include "proto/base/simulation/mutant.h"
 #include "proto/base/status_copy.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/trace/trace.h"
@@ -120,7 +121,9 @@ ServerCounters ServerService::counters() const {
 
 void ServerService::SetRoster(const wire::Roster& roster) {
   admission_.SetRoster(roster);
-  for (EarlyMessage& early : parked_.TakeAll()) Receive(std::move(early));
+  for (EarlyMessage& early : parked_.TakeAll()) {
+    if (!simulation::Is(Mutant::kForgetParked)) Receive(std::move(early));
+  }
 }
 
 void ServerService::OnMessage(PeerId from, Message message) {

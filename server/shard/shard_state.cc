@@ -11,6 +11,7 @@
 #include "compress/format/rows.h"
 #include "proto/base/clock.h"
 #include "proto/base/out_of_memory.h"
+#include "proto/base/simulation/mutant.h"
 #include "proto/base/status_copy.h"
 #include "proto/base/status_macros.h"
 #include "proto/net/send_priority.h"
@@ -31,7 +32,8 @@ std::string NameOf(const Partition& partition) {
 // version numbers mean nothing to each other, so the current version answers.
 uint64_t VersionFor(const Partition& partition, const wire::PullItem& item) {
   const bool newest = item.newest() || partition.applies_at_once();
-  return newest ? partition.version() : item.min_version();
+  return newest || simulation::Is(Mutant::kAnyVersionAnswers) ? partition.version()
+                                                              : item.min_version();
 }
 
 PartitionId IdOf(const wire::ItemId& id) { return {.key = id.key(), .index = id.partition()}; }
@@ -61,7 +63,10 @@ void ShardState::HandleItems(ShardItems items) {
   for (PushWork& push : items.pushes) {
     const wire::ItemId id = push.item.id();
     const absl::StatusOr<uint64_t> decode_ns = HandlePush(origin.worker, std::move(push));
-    outbox_.AddPush(origin, id, decode_ns.status(), decode_ns.value_or(0));
+    const bool forgiven =
+        simulation::Is(Mutant::kAckBeforeCounting) && absl::IsResourceExhausted(decode_ns.status());
+    outbox_.AddPush(origin, id, forgiven ? absl::OkStatus() : decode_ns.status(),
+                    decode_ns.value_or(0));
   }
   for (PullWork& pull : items.pulls) HandlePull(origin, std::move(pull));
 }
@@ -325,6 +330,7 @@ void ShardState::Settle(Slot& slot) {
 void ShardState::ApplyNextRound(Slot& slot) {
   AnswerLast(slot);
   SayingWhatFor("a round", slot.partition->spec().name, [&] { slot.partition->ApplyNextRound(); });
+  if (simulation::Is(Mutant::kForgetWaitingPull)) return;
   AnswerReady(slot);  // after each round: a waiting pull gets exactly the version that it names
 }
 

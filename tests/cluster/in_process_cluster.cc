@@ -29,6 +29,9 @@ class OwnedFaultyTransport final : public Transport {
     return faulty_.Send(to, std::move(message), std::move(options));
   }
   void Stop() override { faulty_.Stop(); }
+  void Admit(PeerId peer) override { faulty_.Admit(peer); }
+  SteadyTime DeliveredUntil() override { return faulty_.DeliveredUntil(); }
+  TransportStats stats() const override { return faulty_.stats(); }
 
  private:
   std::unique_ptr<Transport> inner_;
@@ -48,18 +51,23 @@ InProcessCluster::InProcessCluster(ClusterOptions options) : options_(std::move(
       std::make_unique<SchedulerService>(scheduler_transport_.get(), options_.scheduler, &clock_);
   EXPECT_TRUE(scheduler_transport_->Bind(kScheduler).ok());
   EXPECT_TRUE(scheduler_transport_->Start(scheduler_.get()).ok());
-  ticker_ = std::thread([this] {
+  ticker_ = Thread("ticker", [this] {
+    // As the scheduler's program: when the job is over, it is gone.
     MutexLock lock(&ticker_mutex_);
-    while (!stopping_) {
+    while (!stopping_ && !scheduler_->done()) {
       scheduler_->Tick();
       stop_.WaitFor(&ticker_mutex_, absl::Milliseconds(20));
     }
+    scheduler_transport_->Stop();
   });
   for (uint32_t i = 0; i < options_.servers; ++i) {
     auto server = std::make_unique<Server>();
     server->transport = std::make_unique<InProcessTransport>(network_, TransportOptions{});
     const auto address = server->transport->Bind("inproc://*");
     EXPECT_TRUE(address.ok()) << address.status();
+    FaultPlan plan = options_.server_faults;
+    plan.seed += i;
+    server->transport = std::make_unique<OwnedFaultyTransport>(std::move(server->transport), plan);
     if (options_.wrap_server) {
       server->transport = options_.wrap_server(std::move(server->transport));
     }
@@ -72,24 +80,24 @@ InProcessCluster::InProcessCluster(ClusterOptions options) : options_(std::move(
     ServerOptions service{.num_workers = options_.workers, .shard_threads = options_.shard_threads};
     server->node =
         std::make_unique<ServerNode>(server->transport.get(), membership, service, &clock_);
-    server->thread = std::thread([node = server->node.get(), fails = options_.job_fails] {
-      const absl::Status served = node->Serve();
-      EXPECT_EQ(served.ok(), !fails) << served;
-    });
+    server->thread =
+        Thread(absl::StrCat("server-", i), [node = server->node.get(), fails = options_.job_fails] {
+          const absl::Status served = node->Serve();
+          EXPECT_EQ(served.ok(), !fails) << served;
+        });
     servers_.push_back(std::move(server));
   }
 }
 
 InProcessCluster::~InProcessCluster() {
-  for (auto& server : servers_) server->thread.join();  // the last goodbye has ended the job
+  for (auto& server : servers_) server->thread.Join();  // the last goodbye has ended the job
   servers_.clear();
   {
     MutexLock lock(&ticker_mutex_);
     stopping_ = true;
     stop_.NotifyAll();
   }
-  ticker_.join();
-  scheduler_transport_->Stop();
+  ticker_.Join();
 }
 
 absl::StatusOr<std::unique_ptr<KVStore>> InProcessCluster::JoinWorker(uint32_t index) {
@@ -108,9 +116,9 @@ absl::StatusOr<std::unique_ptr<KVStore>> InProcessCluster::JoinWorker(uint32_t i
 }
 
 void InProcessCluster::RunWorkers(const std::function<void(KVStore&)>& body) {
-  std::vector<std::thread> threads;
+  std::vector<Thread> threads;
   for (uint32_t i = 0; i < options_.workers; ++i) {
-    threads.emplace_back([this, i, &body] {
+    threads.emplace_back(absl::StrCat("worker-", i), [this, i, &body] {
       absl::StatusOr<std::unique_ptr<KVStore>> store = JoinWorker(i);
       if (!store.ok() && options_.on_join_error) return options_.on_join_error(store.status());
       ASSERT_TRUE(store.ok()) << store.status();
@@ -119,7 +127,7 @@ void InProcessCluster::RunWorkers(const std::function<void(KVStore&)>& body) {
       EXPECT_EQ(closed.ok(), !options_.job_fails) << closed;
     });
   }
-  for (std::thread& thread : threads) thread.join();
+  for (Thread& thread : threads) thread.Join();
 }
 
 }  // namespace slimps

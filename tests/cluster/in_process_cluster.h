@@ -11,12 +11,12 @@
 
 #include <functional>
 #include <memory>
-#include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "proto/base/clock.h"
 #include "proto/base/mutex.h"
+#include "proto/base/thread.h"
 #include "proto/net/testing/fault_injection.h"
 #include "proto/net/testing/in_process_transport.h"
 #include "scheduler/scheduler_service.h"
@@ -44,8 +44,8 @@ struct ClusterOptions {
   KVStoreOptions store;  // the cluster fills in the address and the counts
   // Changes the options of one worker's store. Null: all have the same.
   std::function<void(uint32_t worker, KVStoreOptions*)> edit_store;
-  // Faults in what arrives at workers. The seed is offset by the worker's rank.
-  FaultPlan worker_faults;
+  // Faults in what arrives at workers and at servers. The seed is offset by the node's rank.
+  FaultPlan worker_faults, server_faults;
   TransportOptions worker_transport;  // for example an emulated link
   // Replaces the transport of a worker's store. Null: the store gets the transport itself.
   std::function<std::unique_ptr<Transport>(uint32_t worker, std::unique_ptr<Transport>)> wrap;
@@ -70,7 +70,7 @@ class InProcessCluster final {
   struct Server {
     std::unique_ptr<Transport> transport;
     std::unique_ptr<ServerNode> node;
-    std::thread thread;
+    Thread thread;
   };
 
   absl::StatusOr<std::unique_ptr<KVStore>> JoinWorker(uint32_t index);
@@ -83,7 +83,7 @@ class InProcessCluster final {
   Mutex ticker_mutex_;
   CondVar stop_;
   bool stopping_ = false;
-  std::thread ticker_;
+  Thread ticker_;
   std::vector<std::unique_ptr<Server>> servers_;
 };
 

@@ -33,7 +33,8 @@ MAY_INCLUDE = {
 # Room -> the rooms of the same part that it stands on. A folder without a line here belongs to the
 # room that holds it.
 STANDS_ON = {
-    "proto/base": [],
+    "proto/base/simulation": [],
+    "proto/base": ["proto/base/simulation"],
     "proto/base/trace": ["proto/base"],
     "proto": [],
     "proto/net": [],

@@ -42,7 +42,7 @@ RULES = [
             r"\bstd::thread\b(?!::)|\bstd::jthread\b|\bstd::async\(|\bpthread_create\(|"
             r"\bthrd_create\("
         ),
-        re.compile(r"proto/base/thread\.(h|cc)$"),
+        re.compile(r"proto/base/(thread|simulation/simulation)\.(h|cc)$"),
         "threads are started as a Thread (%s)" % THREAD,
     ),
     (

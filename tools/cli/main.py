@@ -14,6 +14,7 @@ from cli import lint  # noqa: E402
 from cli import python_package  # noqa: E402
 from cli import python_wheel  # noqa: E402
 from cli import setup  # noqa: E402
+from cli import simulate  # noqa: E402
 from cli import test_run  # noqa: E402
 from plan import plan_command  # noqa: E402
 from slimps_launch import command  # noqa: E402
@@ -41,6 +42,8 @@ USAGE = """usage: slimps COMMAND [ARGUMENT ...]
            (plan --calibrate: with the figures of your machines)
   decisions  what a policy has decided in a run, from its --summary_json: a table, or a picture
            with --svg
+  simulate run whole jobs under a scheduler of threads, time and network faults that follows a
+           seed: simulate --seeds N [--mutants]
   trace    what --trace FILE of launch or demo recorded: a table, or a picture with --svg
 
 slimps COMMAND --help says more; slimps --version names this one.""" % {
@@ -119,6 +122,7 @@ def main(arguments):
         "install-python": python_package.install,
         "plan": plan_command.main,
         "decisions": decisions.main,
+        "simulate": simulate.main,
     }
     commands.update((name, program(name)) for name in ("scheduler", "server", "worker"))
     commands.update((name, installed(name)) for name in ("launch", "run", "agent", "trace"))

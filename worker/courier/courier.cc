@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/simulation/mutant.h"
 #include "proto/base/status_copy.h"
 #include "proto/base/trace/trace.h"
 #include "proto/status_proto.h"
@@ -262,6 +263,7 @@ void Courier::RetryAndExpire(SteadyTime now) {
     MutexLock lock(&mutex_);
     resends = items_.TakeResends(due.resend, now);
   }
+  if (simulation::Is(Mutant::kNoResend)) return;
   for (uint64_t ticket : resends) SendAgain(ticket);
 }
 

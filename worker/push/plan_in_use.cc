@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "proto/base/simulation/mutant.h"
 #include "proto/base/status_macros.h"
 
 namespace slimps {
@@ -40,7 +41,7 @@ absl::StatusOr<const Codec*> PlanInUse::AwaitCodec(const TensorPlan& tensor, uin
     // The report or the decision may have been lost. The scheduler answers a repeated report with
     // the decision.
     std::optional<wire::ThresholdReport> again = plan_.load()->UnansweredReport();
-    if (again) options_.on_report(*std::move(again));
+    if (again && !simulation::Is(Mutant::kReportOnce)) options_.on_report(*std::move(again));
   }
 }
 

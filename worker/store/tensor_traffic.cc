@@ -10,6 +10,7 @@
 #include "proto/base/awaited.h"
 #include "proto/base/buffer.h"
 #include "proto/base/out_of_memory.h"
+#include "proto/base/simulation/mutant.h"
 #include "proto/base/status_copy.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/trace/trace.h"
@@ -258,6 +259,7 @@ void TensorTraffic::SubmitPull(const Key& key, PullJob job) {
         });
   }
   job.min_version = NewestPushed(key);
+  if (simulation::Is(Mutant::kStalePull) && job.min_version > 0) --job.min_version;
   // No round is complete without this worker's push until it leaves, so there is no later version.
   job.is_newest = !left_.load();
   if (job.kind == PullKind::kPlain && codecs_->NeedsCopy(*job.tensor, job.min_version)) {

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/clock.h"
+#include "proto/base/simulation/simulation.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/trace/trace.h"
 #include "proto/limits.h"
@@ -41,7 +42,7 @@ MembershipState::Options StateOptions(const MembershipOptions& options) {
   registration.set_num_workers(options.num_workers);
   registration.set_num_servers(options.num_servers);
   registration.set_host(options.host.empty() ? OwnHost() : options.host);
-  registration.set_pid(static_cast<uint64_t>(getpid()));
+  registration.set_pid(simulation::Active() ? 0 : static_cast<uint64_t>(getpid()));
   return state;
 }
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "proto/base/clock.h"
+#include "proto/base/simulation/simulation.h"
 
 namespace slimps {
 
@@ -18,6 +19,11 @@ Wakeup::~Wakeup() {
 }
 
 void Wakeup::Signal() {
+  if (simulation::Active()) {
+    signalled_ = true;
+    simulation::WakeAll(this);
+    return;
+  }
   // The first Signal since the last Clear wakes the sleeper; others need no system call.
   if (signalled_.exchange(true) || !asleep_) return;
   const uint64_t one = 1;
@@ -26,6 +32,10 @@ void Wakeup::Signal() {
 }
 
 void Wakeup::Sleep(std::vector<pollfd>* others, SteadyTime until) {
+  if (simulation::Active()) {
+    if (!signalled_) (void)simulation::Block(this, "a signal", until - SteadyTime());
+    return;
+  }
   others->push_back({.fd = fd_, .events = POLLIN, .revents = 0});
   asleep_ = true;
   timespec wait{};

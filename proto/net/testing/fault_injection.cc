@@ -4,7 +4,22 @@
 #include <span>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "proto/base/simulation/simulation.h"
+
 namespace slimps {
+
+namespace {
+
+// For a simulation's trace.
+void NoteFault(const char* fault, const Message& message) {
+  if (!simulation::Active()) return;
+  const auto* const field =
+      wire::Header::descriptor()->FindFieldByNumber(static_cast<int>(message.header.body_case()));
+  simulation::Note(absl::StrCat("the network ", fault, " ", field ? field->name() : "nothing"));
+}
+
+}  // namespace
 
 bool FaultySink::Strikes(double probability) {
   // std::uniform_real_distribution would give other values with another library.
@@ -20,14 +35,19 @@ void FaultySink::OnMessage(PeerId from, Message message) {
   const bool truncate = Strikes(plan_.truncate);
   const bool reorder = Strikes(plan_.reorder);
   const bool delay = Strikes(plan_.delay);
-  if (drop) {
-    // Nothing passes.
+  if (ceased()) {
+    sink_->OnMessage(from, std::move(message));
+  } else if (drop) {
+    NoteFault("drops", message);
   } else if (duplicate) {
+    NoteFault("doubles", message);
     sink_->OnMessage(from, message);
     sink_->OnMessage(from, std::move(message));
   } else if (truncate && !message.payloads.empty()) {
+    NoteFault("truncates", message);
     DeliverTruncated(from, std::move(message));
   } else if (reorder || delay) {
+    NoteFault("holds back", message);
     // One more than asked for, because ReleaseHeldBack below counts this arrival too.
     held_back_.push_back({from, std::move(message), (reorder ? 1 : plan_.delay_messages) + 1});
   } else {
@@ -50,7 +70,7 @@ void FaultySink::DeliverTruncated(PeerId from, Message message) {
 
 void FaultySink::ReleaseHeldBack() {
   for (auto it = held_back_.begin(); it != held_back_.end();) {
-    if (--it->wait > 0) {
+    if (--it->wait > 0 && !ceased()) {
       ++it;
       continue;
     }

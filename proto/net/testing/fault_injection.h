@@ -7,6 +7,7 @@
 #ifndef SLIMPS_PROTO_NET_TESTING_FAULT_INJECTION_H_
 #define SLIMPS_PROTO_NET_TESTING_FAULT_INJECTION_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -31,6 +32,8 @@ struct FaultPlan {
   double reorder = 0;  // held back until the next message has passed
   double delay = 0;    // held back until delay_messages later ones have passed
   size_t delay_messages = 4;
+  // What has ended the faults. Null: nothing does.
+  std::shared_ptr<const std::atomic<bool>> ceased;
 };
 
 // Owned by the I/O thread of the wrapped transport.
@@ -55,6 +58,7 @@ class FaultySink final : public MessageSink {
   };
 
   bool Strikes(double probability);
+  bool ceased() const { return plan_.ceased != nullptr && *plan_.ceased; }
   void DeliverTruncated(PeerId from, Message message);
   void ReleaseHeldBack();
 

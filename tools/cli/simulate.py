@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""slimps simulate: whole jobs under a scheduler of threads, time and network that follows a seed.
+
+Each seed is a job of its own, in a process of its own (tests/simulation).
+"""
+
+import concurrent.futures
+import os
+import subprocess
+import sys
+
+from bench import common
+from bench.common import Parser, number
+from slimps_launch import out_files
+
+PROGRAM = "tests/simulation/slimps_simulate"
+PROGRAMS = {"slimps_simulate": ("//tests/simulation:slimps_simulate", PROGRAM)}
+TWICE_EVERY = 10  # seeds: the second run's hash must be the first's
+MUTANT_SEEDS = 300  # within which each mutant must be caught
+DEADLINE_S = 300  # of one seed, in real time
+SAY_EVERY = 100  # seeds
+
+
+def make_parser():
+    parser = Parser(
+        prog="slimps simulate",
+        allow_abbrev=False,
+        description="Runs the real scheduler, servers and workers in one process, under a "
+        "scheduler of threads and a virtual time that follow a seed, with faults of the network, "
+        "and compares the weights with a fold of the gradients by one thread. Prints the first "
+        "failure with the command that repeats it. Every tenth seed runs twice, and both runs "
+        "must make the same choices.",
+    )
+    parser.add_count("--seeds", 1 << 30, 100, "seeds, each of another job")
+    parser.add_argument(
+        "--from",
+        dest="first",
+        type=number(1, 1 << 62, int),
+        default=1,
+        metavar="S",
+        help="the first seed (1)",
+    )
+    parser.add_count("--workers", 1024, 4, "workers; a power of two, so that means are exact")
+    parser.add_count("--servers", 64, 2, "servers")
+    parser.add_count("--jobs", 1024, os.cpu_count() or 1, "seeds at the same time")
+    parser.add_argument(
+        "--mutants",
+        action="store_true",
+        help="also run the program with each bug that it can be told to have, until a seed fails",
+    )
+    parser.add_argument("--mutant", metavar="NAME", help="run the seeds with this bug alone")
+    parser.add_argument("--trace", action="store_true", help="print each choice of each seed")
+    parser.add_files("slimps_simulate")
+    return parser
+
+
+class Simulator:
+    """Runs seeds of jobs of one size."""
+
+    def __init__(self, program, options):
+        self.program = program
+        self.size = ["--workers", str(options.workers), "--servers", str(options.servers)]
+        self.jobs = options.jobs
+
+    def run(self, seed, mutant=None, trace=False):
+        """Returns (what it printed, None), or (None, what it said of its failure)."""
+        command = [self.program, "--seed", str(seed)] + self.size
+        command += ["--mutant", mutant] if mutant else []
+        command += ["--trace"] if trace else []
+        try:
+            done = subprocess.run(
+                command,
+                stdout=subprocess.PIPE,
+                stderr=None if trace else subprocess.PIPE,
+                encoding="utf-8",
+                errors="replace",
+                timeout=DEADLINE_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return None, "FAILED: still running after %d s: a thread waits outside of the run\n" % (
+                DEADLINE_S
+            )
+        if done.returncode == 0:
+            return done.stdout, None
+        return None, (done.stderr or "") + "status %d\n" % done.returncode
+
+    def run_all(self, seeds, mutant=None):
+        """Yields (seed, printed, failure) in the order of the seeds."""
+        with concurrent.futures.ThreadPoolExecutor(self.jobs) as pool:
+            runs = [(seed, pool.submit(self.run, seed, mutant)) for seed in seeds]
+            try:
+                for seed, run in runs:
+                    yield (seed, *run.result())
+            finally:
+                for _, run in runs:
+                    run.cancel()
+
+    def seeds_until_caught(self, mutant, most=MUTANT_SEEDS):
+        """Returns how many seeds it takes until one fails; None: more than `most`."""
+        for seed, _, failure in self.run_all(range(1, most + 1), mutant):
+            if failure is not None:
+                return seed
+        return None
+
+    def mutants(self):
+        listed = subprocess.run(
+            [self.program, "--list_mutants"], stdout=subprocess.PIPE, encoding="utf-8", check=True
+        )
+        return listed.stdout.split()
+
+    def repeat(self, seed, mutant):
+        """Returns the command that repeats a seed with its trace."""
+        words = ["tools/slimps simulate --seeds 1 --from %d" % seed] + self.size + ["--trace"]
+        return " ".join(words + (["--mutant", mutant] if mutant else []))
+
+
+def say(line):
+    print(line, flush=True)
+
+
+def run_seeds(simulator, options):
+    """Returns (failed seeds, seeds whose two runs differ). Shows the first failure."""
+    failed, differ = [], []
+    seeds = range(options.first, options.first + options.seeds)
+    for seed, printed, failure in simulator.run_all(seeds, options.mutant):
+        if failure is not None:
+            failed.append(seed)
+            if len(failed) == 1:
+                say("%sseed %d failed; to repeat it:" % (failure, seed))
+                say("  " + simulator.repeat(seed, options.mutant))
+        elif seed % TWICE_EVERY == 0 and simulator.run(seed, options.mutant)[0] != printed:
+            differ.append(seed)
+            say("seed %d: two runs made different choices" % seed)
+        if (seed - options.first + 1) % SAY_EVERY == 0:
+            say(
+                "%d of %d seeds, %d failed" % (seed - options.first + 1, options.seeds, len(failed))
+            )
+    return failed, differ
+
+
+def main(arguments):
+    parser = make_parser()
+    options = parser.parse_args(arguments)
+    if options.workers & (options.workers - 1):
+        parser.error("--workers: expected a power of two, got %d" % options.workers)
+    out_files.refuse_unwritable(parser, "--json", options.json)
+    program = common.find_programs(PROGRAMS, options.programs)["slimps_simulate"]
+    simulator = Simulator(program, options)
+    known = simulator.mutants()
+    if options.mutant and options.mutant not in known:
+        parser.error(
+            "--mutant: expected one of %s, got \"%s\"" % (", ".join(known), options.mutant)
+        )
+    if options.trace and options.seeds == 1:
+        printed, failure = simulator.run(options.first, options.mutant, trace=True)
+        sys.stdout.write(printed or failure)
+        return 0 if failure is None else 1
+    failed, differ = run_seeds(simulator, options)
+    mutants = []
+    for name in known if options.mutants else []:
+        caught = simulator.seeds_until_caught(name)
+        mutants.append({"name": name, "seeds_until_caught": caught})
+        say(
+            "mutant %s: %s"
+            % (name, "NOT caught" if caught is None else "caught by seed %d" % caught)
+        )
+    missed = [one["name"] for one in mutants if one["seeds_until_caught"] is None]
+    say(
+        "%d seeds: %d failed, %d whose two runs differ%s"
+        % (
+            options.seeds,
+            len(failed),
+            len(differ),
+            "; %d mutants, %d not caught" % (len(mutants), len(missed)) if mutants else "",
+        )
+    )
+    if options.json:
+        report = {
+            "seeds": options.seeds,
+            "failed": len(failed),
+            "trace_mismatches": len(differ),
+            "mutants": mutants,
+        }
+        out_files.save_json(options.json, report)
+    return 1 if failed or differ or missed else 0
