@@ -13,8 +13,8 @@ import torch
 
 from slimps import kv, native
 from slimps.errors import FailedPreconditionError
-from slimps.pytorch import arguments, backward, changes, conversion, evaluation, gpu, groups, node
-from slimps.pytorch import params, rows, wrapped
+from slimps.pytorch import arguments, backward, changes, conversion, evaluation, gpu
+from slimps.pytorch import grad_scaler, groups, node, params, rows, wrapped
 from slimps.pytorch.node_exchange import NodeExchange
 
 
@@ -123,7 +123,6 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
             backward_passes_per_step, non_finite, clip_gradient, backup_model, local_lr
         )
         self._passes_wanted = backward_passes_per_step
-        self._push_in_backward = push_in_backward
         found = groups.find(optimizer, named_parameters)
         self._names, self._parameters, self._left_out = found.names, found.tensors, found.left_out
         self._masters = params.Masters(self._names, self._parameters)
@@ -173,7 +172,7 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
         self._closed = False
         self._steps = -1
         self._holds_own = False  # the parameters hold this worker's own weights, not the servers'
-        self._scales = False  # a GradScaler was seen
+        self._scaling = grad_scaler.Scaling(self.store, self._parameters, push_in_backward)
         self._one_at_a_time = threading.Lock()  # backward has a thread for each device
         hooked = self._parameters if push_in_backward else []
         self._backward = backward.Backward(hooked, backward_passes_per_step, self._ready)
@@ -200,9 +199,10 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        if hasattr(self, "found_inf") and not self._all_finite():
-            self._backward.begin_step()
-            return loss
+        if hasattr(self, "found_inf"):
+            if not self._scaling.unscale(self.found_inf, self.grad_scale):
+                self._backward.begin_step()
+                return loss
         for index, parameter in enumerate(self._parameters):
             if self._out[index] is None and parameter.grad is not None:
                 self._send(index)
@@ -223,7 +223,7 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
         workers use a GradScaler and skip the step, this worker skips it too, except before this
         worker's first step with a scaler.
         """
-        if self._scales and self.store.all_reduce_sum([0.0])[0] != 0:
+        if self._scaling.is_used and not self._scaling.all_finite(True):
             return
         self._finish()
 
@@ -241,7 +241,7 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
                 "leave: all workers of a node take part in its sums; expected skip_step() until "
                 "all have ended, or DistributedOptimizer(..., node_first=False)"
             )
-        if self._scales:
+        if self._scaling.is_used:
             raise FailedPreconditionError(
                 "leave: all workers take part in GradScaler's check; expected skip_step()"
             )
@@ -396,19 +396,3 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
         self._hyper_told = False
         self._masters.publish()
         self._weights.mark()
-
-    def _all_finite(self) -> bool:
-        """Unscales the gradients; returns True if those of all workers are finite."""
-        if self._push_in_backward:
-            raise FailedPreconditionError(
-                "GradScaler: gradients have gone out scaled; expected "
-                "DistributedOptimizer(..., push_in_backward=False)"
-            )
-        self._scales = True
-        if self.store.all_reduce_sum([float(self.found_inf.item() != 0)])[0] != 0:
-            return False
-        if self.grad_scale is not None:  # None: the script called unscale_
-            for parameter in self._parameters:
-                if parameter.grad is not None:
-                    parameter.grad.div_(self.grad_scale.to(parameter.grad.device))
-        return True
