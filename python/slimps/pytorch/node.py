@@ -6,16 +6,14 @@
     node.wait(node.share(tensor))                          # all tensors are the leader's
 
 A worker's node is told by LOCAL_RANK and LOCAL_WORLD_SIZE. Ranks of a node follow each other, and
-the first is its leader. The group does not use torch.distributed's default group, which a script
-may have or make: its members find each other at a free port of the leader's loopback interface (of
-all interfaces with torch 1.13), which they learn through the scheduler.
+the first is its leader. The members of the group (node_group.py) learn through the scheduler where
+they find each other.
 """
 
 from __future__ import annotations
 
 import contextlib
 import datetime
-import socket
 import weakref
 from typing import Any, Iterator, List, Optional, Tuple
 
@@ -24,8 +22,8 @@ from torch import distributed
 
 from slimps import _job, kv
 from slimps.errors import FailedPreconditionError, InvalidArgumentError, UnavailableError
+from slimps.pytorch import node_group
 
-_HOST = "127.0.0.1"
 _SLICE = datetime.timedelta(milliseconds=50)  # after which Ctrl-C is noticed
 
 # Stores with an optimizer: True if nodes reduce first and their leaders alone push.
@@ -58,7 +56,7 @@ def find(store: kv.KVStore, wanted: Optional[bool], given: bool) -> Optional[Nod
         )
     place, size = _job.place_on_node()
     with _not_found(store, store.rank):
-        server = _tcp_store(0, store.timeout_s) if place == 0 and size > 1 else None
+        server = node_group.tcp_store(0, store.timeout_s) if place == 0 and size > 1 else None
     told = [0.0] * (3 * store.num_workers)
     told[3 * store.rank : 3 * store.rank + 3] = [place, size, server.port if server else 0]
     told = store.all_reduce_sum(told)
@@ -79,8 +77,8 @@ def find(store: kv.KVStore, wanted: Optional[bool], given: bool) -> Optional[Nod
     group = None
     if size > 1:
         with _not_found(store, leader):
-            server = server or _tcp_store(int(told[3 * leader + 2]), store.timeout_s)
-            group = _gloo(server, place, size, store.timeout_s)
+            server = server or node_group.tcp_store(int(told[3 * leader + 2]), store.timeout_s)
+            group = node_group.gloo(server, place, size, store.timeout_s)
     return Node(store, group, leader, len(sizes) / store.num_workers)
 
 
@@ -163,27 +161,6 @@ class Node:
         if self._group is None:
             raise FailedPreconditionError("node_first: an earlier step of this worker failed")
         return self._group
-
-
-def _tcp_store(port: int, timeout_s: float) -> Any:
-    """Connects to the store at `port`; 0: makes one. torch 1.13's listens on all interfaces."""
-    timeout = datetime.timedelta(seconds=timeout_s)
-    of: Any = distributed  # its types lack TCPStore
-    if port or "master_listen_fd" not in of.TCPStore.__init__.__doc__:
-        return of.TCPStore(_HOST, port, None, not port, timeout, False)
-    listening = socket.create_server((_HOST, 0))
-    port = listening.getsockname()[1]
-    of_listening = {"master_listen_fd": listening.detach()}
-    return of.TCPStore(_HOST, port, None, True, timeout, False, **of_listening)
-
-
-def _gloo(store: Any, rank: int, size: int, timeout_s: float) -> Any:
-    """Returns a process group whose members meet on the loopback interface."""
-    of: Any = distributed.ProcessGroupGloo
-    options = of._Options()
-    options._devices = [of.create_device(hostname=_HOST)]
-    options._timeout = datetime.timedelta(seconds=timeout_s)
-    return of(store, rank, size, options)
 
 
 @contextlib.contextmanager
