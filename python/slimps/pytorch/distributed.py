@@ -13,8 +13,8 @@ import torch
 
 from slimps import kv, native
 from slimps.errors import FailedPreconditionError
-from slimps.pytorch import arguments, backward, changes, conversion, evaluation, gpu, groups, node
-from slimps.pytorch import params, rows, wrapped
+from slimps.pytorch import arguments, backward, changes, conversion, evaluation, grad_scaler
+from slimps.pytorch import groups, node, params, rows, wrapped
 from slimps.pytorch.node_exchange import NodeExchange
 
 
@@ -23,11 +23,11 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
 
     optimizer         torch.optim.SGD, Adam or AdamW over parameters on the CPU or a GPU: float32,
                       or float16 and bfloat16, whose float32 masters the servers keep. Gradients on
-                      a GPU are copied to the host while backward goes on, except with backup_model,
-                      node_first or non_finite="skip", where each copy is awaited; weights are
-                      copied back when the step ends. Learning rate and weight decay may differ
-                      between parameter groups. They may change, and so may a momentum above 0 or
-                      the first beta (rank 0's count). Its other options must not change
+                      a GPU are copied to the host while backward goes on, except with backup_model
+                      or non_finite="skip", where each copy is awaited; weights are copied back when
+                      the step ends. Learning rate and weight decay may differ between parameter
+                      groups. They may change, and so may a momentum above 0 or the first beta (rank
+                      0's count). Its other options must not change
     named_parameters  model.named_parameters(): the names are the keys, and their order is the
                       priority (front layers first). Or the model itself: then codecs that treat
                       layers differently (adacomp) know each layer's kind, which they otherwise take
@@ -58,12 +58,13 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
                       parameter whose gradient has NaN or infinity contributes nothing to this round
     store             your own dist store, instead of the options. Optimizers that share a store
                       must have the same kind and options, except learning rate and weight decay
-    node_first        True: the workers of a node add up their gradients (torch.distributed's gloo),
-                      and LOCAL_RANK 0 alone exchanges the sum for weights; means are those over all
-                      workers. It costs one more copy of the model. False: each worker exchanges its
-                      own. None: True where there are several nodes and one of them has several
-                      workers (dist_sync alone, and no nn.Embedding(sparse=True) is seen; with
-                      `store`: as its other optimizers).
+    node_first        True: the workers of a node add up their gradients, and LOCAL_RANK 0 alone
+                      exchanges the sum for weights; means are those over all workers. They use
+                      torch.distributed's NCCL if each has a GPU of its own, or else its gloo. It
+                      costs one more copy of the model: on the GPU, or on the host. False: each
+                      worker exchanges its own. None: True where there are several nodes and one of
+                      them has several workers (dist_sync alone, and no nn.Embedding(sparse=True) is
+                      seen; with `store`: as its other optimizers).
                       LOCAL_RANK and LOCAL_WORLD_SIZE tell the nodes, and their ranks follow each
                       other. All ranks remain workers of the job: store.rank, num_workers, sums and
                       barriers count them. But the others take no part in rounds, also of other keys
@@ -123,7 +124,6 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
             backward_passes_per_step, non_finite, clip_gradient, backup_model, local_lr
         )
         self._passes_wanted = backward_passes_per_step
-        self._push_in_backward = push_in_backward
         found = groups.find(optimizer, named_parameters)
         self._names, self._parameters, self._left_out = found.names, found.tensors, found.left_out
         self._masters = params.Masters(self._names, self._parameters)
@@ -145,13 +145,14 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
         spec.rescale_grad = self.store.unscale
         # Longer than the store's timeout, so that the store's error, which says more, comes first.
         settings.timeout_s = self.store.timeout_s + 5
+        self._settings = settings
         self._backup_model = backup_model
         of_rows = list(rows.expected(named_parameters, self._names, self._parameters))
         for name in of_rows:
             rows.check(name, self.store, backup_model, bool(node_first))
         if of_rows and node_first is None:
             node_first = False
-        self._node = node.find(self.store, node_first, given=store is not None)
+        self._node = node.find(self.store, node_first, store is not None, self._parameters)
         exchange = self.store.exchange(
             self._names, found.layers, self._masters.arrays, spec, settings
         )
@@ -164,16 +165,12 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
             )
         else:
             node.each_pushes(self.store)
-        # Otherwise this worker reads them itself.
-        self._leaves_on_gpu = (
-            self._node is None and not backup_model and not settings.skip_non_finite
-        )
         self._rates = groups.Rates(optimizer, found.group_of)
         self._weights = changes.Weights(self._names, self._parameters)
         self._closed = False
         self._steps = -1
         self._holds_own = False  # the parameters hold this worker's own weights, not the servers'
-        self._scales = False  # a GradScaler was seen
+        self._scaling = grad_scaler.Scaling(self.store, self._parameters, push_in_backward)
         self._one_at_a_time = threading.Lock()  # backward has a thread for each device
         hooked = self._parameters if push_in_backward else []
         self._backward = backward.Backward(hooked, backward_passes_per_step, self._ready)
@@ -200,9 +197,10 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        if hasattr(self, "found_inf") and not self._all_finite():
-            self._backward.begin_step()
-            return loss
+        if hasattr(self, "found_inf"):
+            if not self._scaling.unscale(self.found_inf, self.grad_scale):
+                self._backward.begin_step()
+                return loss
         for index, parameter in enumerate(self._parameters):
             if self._out[index] is None and parameter.grad is not None:
                 self._send(index)
@@ -223,7 +221,7 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
         workers use a GradScaler and skip the step, this worker skips it too, except before this
         worker's first step with a scaler.
         """
-        if self._scales and self.store.all_reduce_sum([0.0])[0] != 0:
+        if self._scaling.is_used and not self._scaling.all_finite(True):
             return
         self._finish()
 
@@ -241,7 +239,7 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
                 "leave: all workers of a node take part in its sums; expected skip_step() until "
                 "all have ended, or DistributedOptimizer(..., node_first=False)"
             )
-        if self._scales:
+        if self._scaling.is_used:
             raise FailedPreconditionError(
                 "leave: all workers take part in GradScaler's check; expected skip_step()"
             )
@@ -346,11 +344,11 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
             rows.check(name, self.store, self._backup_model, self._node is not None)
             assert isinstance(self._exchange, native.Exchange)
             self._exchange.on_rows(index, *rows.of(gradient, name))
-        elif self._leaves_on_gpu and gpu.is_on(gradient):
-            assert isinstance(self._exchange, native.Exchange)
-            self._exchange.on_gradient(index, gpu.gradient_of(gradient, name))
+        elif isinstance(self._exchange, NodeExchange):
+            self._exchange.on_gradient(index, gradient)
         else:
-            self._exchange.on_gradient(index, params.packed_gradient(gradient, name))
+            memory = params.gradient_memory(gradient, name, self._settings)
+            self._exchange.on_gradient(index, memory)
         self._out[index] = changes.Sent.now(gradient, self._steps)
 
     def _tell_hyper(self) -> None:
@@ -396,19 +394,3 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
         self._hyper_told = False
         self._masters.publish()
         self._weights.mark()
-
-    def _all_finite(self) -> bool:
-        """Unscales the gradients; returns True if those of all workers are finite."""
-        if self._push_in_backward:
-            raise FailedPreconditionError(
-                "GradScaler: gradients have gone out scaled; expected "
-                "DistributedOptimizer(..., push_in_backward=False)"
-            )
-        self._scales = True
-        if self.store.all_reduce_sum([float(self.found_inf.item() != 0)])[0] != 0:
-            return False
-        if self.grad_scale is not None:  # None: the script called unscale_
-            for parameter in self._parameters:
-                if parameter.grad is not None:
-                    parameter.grad.div_(self.grad_scale.to(parameter.grad.device))
-        return True

@@ -8,7 +8,8 @@ host.
 
 from __future__ import annotations
 
-from typing import Sequence, Tuple
+import contextlib
+from typing import Any, ContextManager, Sequence, Tuple
 
 import torch
 
@@ -35,6 +36,13 @@ def gradient_of(gradient: torch.Tensor, name: str) -> native.GpuArray:
     found = _gpu.find(gradient.detach().float().contiguous(), "gradient of %s" % name)
     assert found is not None
     return found
+
+
+def beside_other_work(tensor: torch.Tensor) -> ContextManager[Any]:
+    """Within it, work on the tensor does not wait for what its GPU has been given before."""
+    if tensor.device.type != "cuda":
+        return contextlib.nullcontext()
+    return torch.cuda.stream(torch.cuda.Stream(tensor.device))  # type: ignore[no-untyped-call]
 
 
 def write(copies: Sequence[Tuple[torch.Tensor, torch.Tensor]]) -> None:

@@ -1,43 +1,47 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The workers of one node, in a process group of torch.distributed's gloo that is theirs alone.
+"""The workers of one node, in a process group of torch.distributed that is theirs alone.
 
-    node = node.find(store, wanted=None, given=False)      # collective; None: each sends for itself
+    node = node.find(store, None, False, parameters)       # collective; None: each sends for itself
+    tensor = torch.zeros(9, device=node.device)
     node.wait(node.sum(tensor))                            # the leader's tensor has the node's sum
     node.wait(node.share(tensor))                          # all tensors are the leader's
 
 A worker's node is told by LOCAL_RANK and LOCAL_WORLD_SIZE. Ranks of a node follow each other, and
-the first is its leader. The group does not use torch.distributed's default group, which a script
-may have or make: its members find each other at a free port of the leader's loopback interface (of
-all interfaces with torch 1.13), which they learn through the scheduler.
+the first is its leader. The group is NCCL's on all nodes if each worker has a GPU that no other of
+its node has, or else gloo's on all (node_group.py). The scheduler adds up what each worker tells.
 """
 
 from __future__ import annotations
 
 import contextlib
 import datetime
-import socket
+import time
 import weakref
-from typing import Any, Iterator, List, Optional, Tuple
+from typing import Any, Iterator, List, Optional, Sequence, Tuple
 
 import torch
 from torch import distributed
 
 from slimps import _job, kv
 from slimps.errors import FailedPreconditionError, InvalidArgumentError, UnavailableError
+from slimps.pytorch import node_group
 
-_HOST = "127.0.0.1"
 _SLICE = datetime.timedelta(milliseconds=50)  # after which Ctrl-C is noticed
+_POLL_S = 0.0005
 
 # Stores with an optimizer: True if nodes reduce first and their leaders alone push.
 _node_first: "weakref.WeakKeyDictionary[kv.KVStore, bool]" = weakref.WeakKeyDictionary()
 
 
-def find(store: kv.KVStore, wanted: Optional[bool], given: bool) -> Optional[Node]:
+def find(
+    store: kv.KVStore, wanted: Optional[bool], given: bool, parameters: Sequence[torch.Tensor]
+) -> Optional[Node]:
     """Returns this worker's node if its workers are to reduce first; None if not. Collective.
 
-    wanted  None: where some node has several workers and there are several nodes
-    given   the store is the script's own, whose other keys may have rounds with all workers: then
-            None means no, unless another optimizer of the store reduces first
+    wanted      None: where some node has several workers and there are several nodes
+    given       the store is the script's own, whose other keys may have rounds with all workers:
+                then None means no, unless another optimizer of the store reduces first
+    parameters  lie where their gradients will
 
     InvalidArgumentError: `wanted` is True, and the store or the workers' places do not allow it.
     FailedPreconditionError: another optimizer of the store wants it otherwise.
@@ -58,11 +62,12 @@ def find(store: kv.KVStore, wanted: Optional[bool], given: bool) -> Optional[Nod
         )
     place, size = _job.place_on_node()
     with _not_found(store, store.rank):
-        server = _tcp_store(0, store.timeout_s) if place == 0 and size > 1 else None
-    told = [0.0] * (3 * store.num_workers)
-    told[3 * store.rank : 3 * store.rank + 3] = [place, size, server.port if server else 0]
-    told = store.all_reduce_sum(told)
-    places = [(int(one), int(of)) for one, of in zip(told[::3], told[1::3])]
+        server = node_group.tcp_store(0, store.timeout_s) if place == 0 and size > 1 else None
+    mine = [place, size, server.port if server else 0, node_group.gpu_for_nccl(parameters)]
+    told = [0.0] * (4 * store.num_workers)
+    told[4 * store.rank : 4 * store.rank + 4] = mine
+    sums = list(map(int, store.all_reduce_sum(told)))
+    places, ports, gpus = list(zip(sums[::4], sums[1::4])), sums[2::4], sums[3::4]
     sizes = node_sizes(places)
     if not sizes and wanted:
         raise InvalidArgumentError(
@@ -76,12 +81,16 @@ def find(store: kv.KVStore, wanted: Optional[bool], given: bool) -> Optional[Nod
     if others is False:
         raise _another_has_it(False)
     leader = store.rank - place
+    on_gpus = node_group.nccl_can(sizes, gpus)
     group = None
     if size > 1:
+        make = node_group.nccl if on_gpus else node_group.gloo
         with _not_found(store, leader):
-            server = server or _tcp_store(int(told[3 * leader + 2]), store.timeout_s)
-            group = _gloo(server, place, size, store.timeout_s)
-    return Node(store, group, leader, len(sizes) / store.num_workers)
+            server = server or node_group.tcp_store(ports[leader], store.timeout_s)
+            group = make(server, place, size, store.timeout_s)
+    has_gpu = on_gpus and gpus[store.rank] != node_group.NO_GPU
+    device = parameters[0].device if has_gpu else torch.device("cpu")
+    return Node(store, group, leader, len(sizes) / store.num_workers, device)
 
 
 def each_pushes(store: kv.KVStore) -> None:
@@ -109,15 +118,19 @@ class Node:
 
     share_of_mean  the leader pushes this times the sum of its node's gradients: the servers' mean
                    over the nodes is then the mean over all workers
+    device         where the tensors of sum() and share() lie
     """
 
-    def __init__(self, store: kv.KVStore, group: Any, leader: int, share_of_mean: float) -> None:
+    def __init__(
+        self, store: kv.KVStore, group: Any, leader: int, share_of_mean: float, device: torch.device
+    ) -> None:
         self._store = store
         self._group = group  # None: this worker is alone on its node
         self._alone = group is None
         self._leader = leader
         self.leads = leader == store.rank
         self.share_of_mean = share_of_mean
+        self.device = device
 
     def leave_rounds_to_leader(self) -> None:
         """Rounds do not wait for this worker from now on, unless it is the leader."""
@@ -137,18 +150,25 @@ class Node:
         return work is None or work.is_completed()
 
     def wait(self, work: Any) -> None:
-        """Waits for what sum() or share() has started. UnavailableError: another member is gone."""
-        while not self.is_done(work):
-            with contextlib.suppress(RuntimeError):  # of the end of the slice, or of the work
-                work.wait(_SLICE)
-        try:
-            if work is not None:
-                work.wait()
-        except RuntimeError as error:
-            raise UnavailableError(
-                "node_first: worker %d waited for the workers of its node, led by worker %d: %s"
-                % (self._store.rank, self._leader, _first_line(error))
-            ) from None
+        """Waits for what sum() or share() has started. An error ends the group.
+
+        UnavailableError: another member is gone. gloo notices that at once, NCCL does not: then the
+        wait ends after the store's timeout.
+        """
+        deadline = time.monotonic() + self._store.timeout_s
+        with self.ended_by_errors():
+            try:
+                while not self.is_done(work):
+                    if time.monotonic() > deadline:
+                        raise RuntimeError("not done after %g s" % self._store.timeout_s)
+                    self._pause(work)
+                if work is not None:
+                    work.wait()
+            except RuntimeError as error:
+                raise UnavailableError(
+                    "node_first: worker %d waited for the workers of its node, led by worker %d: %s"
+                    % (self._store.rank, self._leader, _first_line(error))
+                ) from None
 
     @contextlib.contextmanager
     def ended_by_errors(self) -> Iterator[None]:
@@ -159,31 +179,20 @@ class Node:
             self._group = None
             raise
 
+    def _pause(self, work: Any) -> None:
+        """Waits for a moment, or until the work is done. Ctrl-C ends it."""
+        if self.device.type == "cuda":
+            # wait() holds up the GPU's current stream in place of this thread; with a time limit,
+            # NCCL's work is aborted at its end.
+            time.sleep(_POLL_S)
+        else:
+            with contextlib.suppress(RuntimeError):  # of the end of the slice, or of the work
+                work.wait(_SLICE)
+
     def _open(self) -> Any:
         if self._group is None:
             raise FailedPreconditionError("node_first: an earlier step of this worker failed")
         return self._group
-
-
-def _tcp_store(port: int, timeout_s: float) -> Any:
-    """Connects to the store at `port`; 0: makes one. torch 1.13's listens on all interfaces."""
-    timeout = datetime.timedelta(seconds=timeout_s)
-    of: Any = distributed  # its types lack TCPStore
-    if port or "master_listen_fd" not in of.TCPStore.__init__.__doc__:
-        return of.TCPStore(_HOST, port, None, not port, timeout, False)
-    listening = socket.create_server((_HOST, 0))
-    port = listening.getsockname()[1]
-    of_listening = {"master_listen_fd": listening.detach()}
-    return of.TCPStore(_HOST, port, None, True, timeout, False, **of_listening)
-
-
-def _gloo(store: Any, rank: int, size: int, timeout_s: float) -> Any:
-    """Returns a process group whose members meet on the loopback interface."""
-    of: Any = distributed.ProcessGroupGloo
-    options = of._Options()
-    options._devices = [of.create_device(hostname=_HOST)]
-    options._timeout = datetime.timedelta(seconds=timeout_s)
-    return of(store, rank, size, options)
 
 
 @contextlib.contextmanager

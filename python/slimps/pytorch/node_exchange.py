@@ -3,6 +3,8 @@
 
     gradients --pack--> buckets --sum over the node--> the leader pushes, the servers step
     weights   <-unpack- buckets <--leader's weights--- the leader pulls
+
+Buckets lie on the node's device: the host, or each worker's GPU.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import numpy as np
 import torch
 
 from slimps import _said_once, native
+from slimps.pytorch import gpu, params
 from slimps.pytorch.node import Node
 
 _BUCKET = 1 << 18  # elements: a sum is worth its messages, and the link need not wait for long
@@ -21,14 +24,14 @@ _BUCKET = 1 << 18  # elements: a sum is worth its messages, and the link need no
 class Bucket:
     """Tensors' values in one tensor, which also marks those that have a gradient.
 
-    values  a flat array for each, over the bucket's memory
+    values  a flat tensor for each, over the bucket's memory
     marks   how many workers gave a gradient; a multiple of that after the sum is scaled
     """
 
-    def __init__(self, indices: List[int], sizes: List[int]) -> None:
+    def __init__(self, indices: List[int], sizes: List[int], device: torch.device) -> None:
         self.indices = indices
-        self.tensor = torch.zeros(sum(sizes) + len(sizes))
-        *self.values, self.marks = np.split(self.tensor.numpy(), np.cumsum(sizes))
+        self.tensor = torch.zeros(sum(sizes) + len(sizes), device=device)
+        *self.values, self.marks = torch.split(self.tensor, [*sizes, len(sizes)])
         self.work: Any = None
         self.clear()
 
@@ -38,7 +41,9 @@ class Bucket:
 
 
 class NodeExchange:
-    """Has native.Exchange's methods, over the leader's exchange.
+    """Has native.Exchange's methods, over the leader's exchange. Gradients are tensors.
+
+    arrays  the parameters' own memory on the host, which holds the weights
 
     Sums are started in the same order by all members, from the last parameter to the first as
     backward goes, each as soon as it and those before it are complete. end_step starts the rest.
@@ -55,7 +60,7 @@ class NodeExchange:
         self._exchange = exchange
         self._node = node
         self._names = names
-        self._arrays = arrays
+        self._weights = [torch.from_numpy(array).view(-1) for array in arrays]
         self._settings = settings
         self._buckets: List[Bucket] = []
         self._home: Dict[int, Tuple[Bucket, int]] = {}  # by parameter: its bucket and place there
@@ -64,7 +69,7 @@ class NodeExchange:
             indices.append(index)
             sizes = [arrays[one].size for one in indices]
             if index == 0 or sum(sizes) >= _BUCKET:
-                self._buckets.append(Bucket(indices, sizes))
+                self._buckets.append(Bucket(indices, sizes, node.device))
                 self._home.update((one, (self._buckets[-1], i)) for i, one in enumerate(indices))
                 indices = []
         self._started = self._pushed = 0  # buckets of this step
@@ -77,17 +82,17 @@ class NodeExchange:
             self._share_weights()
         self._started = self._pushed = 0
 
-    def on_gradient(self, index: int, gradient: np.ndarray) -> None:
+    def on_gradient(self, index: int, gradient: torch.Tensor) -> None:
         bucket, place = self._home[index]
         bucket.missing -= 1
-        if self._settings.skip_non_finite and not np.isfinite(gradient).all():
+        if self._settings.skip_non_finite and not gradient.isfinite().all():
             _said_once.warn(
                 "non_finite",
                 "gradient of %s: has NaN or infinity, and this worker contributes nothing to this "
                 "round (said once)" % self._names[index],
             )
         else:
-            np.copyto(bucket.values[place], gradient.reshape(-1))
+            bucket.values[place].copy_(gradient.detach().reshape(-1))
             bucket.marks[place] = 1
         while self._started < len(self._buckets) and not self._buckets[self._started].missing:
             self._start()
@@ -130,21 +135,23 @@ class NodeExchange:
         self._pushed += 1
         if not self._node.leads:
             return
-        bucket.tensor.mul_(self._node.share_of_mean)
-        for index, values, mark in zip(bucket.indices, bucket.values, bucket.marks):
-            if mark > 0:
-                self._exchange.on_gradient(index, values)
+        with gpu.beside_other_work(bucket.tensor):
+            bucket.tensor.mul_(self._node.share_of_mean)
+            for index, values, mark in zip(bucket.indices, bucket.values, bucket.marks.tolist()):
+                if mark > 0:
+                    memory = params.gradient_memory(values, self._names[index], self._settings)
+                    self._exchange.on_gradient(index, memory)
 
     def _share_weights(self) -> None:
         """Copies the leader's weights into the arrays of the others. Clears the buckets."""
         for bucket in self._buckets:
             if self._node.leads:
                 for index, values in zip(bucket.indices, bucket.values):
-                    np.copyto(values, self._arrays[index].reshape(-1))
+                    values.copy_(self._weights[index], non_blocking=True)
             bucket.work = self._node.share(bucket.tensor)
         for bucket in self._buckets:
             self._node.wait(bucket.work)
             if not self._node.leads:
                 for index, values in zip(bucket.indices, bucket.values):
-                    np.copyto(self._arrays[index].reshape(-1), values)
+                    self._weights[index].copy_(values)
             bucket.clear()

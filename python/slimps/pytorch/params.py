@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from slimps import _open_stores, kv
+from slimps import _open_stores, kv, native
 from slimps.errors import FailedPreconditionError, InvalidArgumentError
 from slimps.pytorch import gpu
 
@@ -181,6 +181,18 @@ def packed_gradient(gradient: torch.Tensor, name: str) -> np.ndarray:
         if gradient.dtype in _HALVES:
             gradient = gradient.float()
     return memory_of(gradient, "gradient of %s" % name)
+
+
+def gradient_memory(
+    gradient: torch.Tensor, name: str, settings: native.ExchangeSettings
+) -> Union[np.ndarray, native.GpuArray]:
+    """Returns a dense gradient as the exchange takes it: memory of its GPU, or packed on the host.
+
+    The backup model and checks for NaN read gradients on the host.
+    """
+    if gpu.is_on(gradient) and not settings.backup_model and not settings.skip_non_finite:
+        return gpu.gradient_of(gradient, name)
+    return packed_gradient(gradient, name)
 
 
 def store_of(given: Optional[kv.KVStore], kind: str, options: Dict[str, Any]) -> kv.KVStore:

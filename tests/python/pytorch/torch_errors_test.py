@@ -73,7 +73,8 @@ def test_scaled_gradients_that_have_gone(store):
     model, sgd = model_and_sgd()
     optimizer = wrap(store, model, sgd)
     with refused("push_in_backward=False", slimps.FailedPreconditionError):
-        optimizer.found_inf = torch.zeros(())  # as torch.amp.GradScaler does
+        # As torch.amp.GradScaler does.
+        optimizer.found_inf, optimizer.grad_scale = torch.zeros(()), None
         optimizer.step()
 
 

@@ -263,7 +263,7 @@ def nodes_are_found():
 
         def found(local_rank, size, wanted=None, given=False):
             os.environ.update(LOCAL_RANK=str(local_rank), LOCAL_WORLD_SIZE=str(size))
-            groups.append(node.find(store, wanted, given))
+            groups.append(node.find(store, wanted, given, []))
             return groups[-1]
 
         assert found(RANK, 4) is None  # no link between the workers

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the workers of a node add up in: a process group of torch's gloo, or of its NCCL on GPUs.
+
+A group does not use torch.distributed's default group, which a script may have or make: its members
+find each other at a TCP store, on a free port of the leader's loopback interface (of all interfaces
+with torch 1.13).
+"""
+
+from __future__ import annotations
+
+import datetime
+import socket
+import zlib
+from typing import Any, List, Sequence
+
+import torch
+from torch import distributed
+
+from slimps.pytorch import gpu
+
+_HOST = "127.0.0.1"
+NO_GPU = -1
+
+
+def tcp_store(port: int, timeout_s: float) -> Any:
+    """Connects to the store at `port`; 0: makes one. torch 1.13's listens on all interfaces."""
+    timeout = datetime.timedelta(seconds=timeout_s)
+    of: Any = distributed  # its types lack TCPStore
+    if port or "master_listen_fd" not in of.TCPStore.__init__.__doc__:
+        return of.TCPStore(_HOST, port, None, not port, timeout, False)
+    listening = socket.create_server((_HOST, 0))
+    port = listening.getsockname()[1]
+    of_listening = {"master_listen_fd": listening.detach()}
+    return of.TCPStore(_HOST, port, None, True, timeout, False, **of_listening)
+
+
+def gloo(store: Any, rank: int, size: int, timeout_s: float) -> Any:
+    """Returns a group for tensors on the host, whose members meet on the loopback interface."""
+    of: Any = distributed.ProcessGroupGloo
+    options = of._Options()
+    options._devices = [of.create_device(hostname=_HOST)]
+    options._timeout = datetime.timedelta(seconds=timeout_s)
+    return of(store, rank, size, options)
+
+
+def nccl(store: Any, rank: int, size: int, timeout_s: float) -> Any:
+    """Returns a group for tensors on GPUs. A group that is no longer referenced aborts its work.
+
+    torch ends the process when work takes longer than the group's own timeout. It counts from the
+    start of the work, which may be long before the first wait for it: Node.wait is to end first.
+    """
+    of: Any = distributed.ProcessGroupNCCL
+    options = of.Options()
+    options._timeout = datetime.timedelta(seconds=2 * timeout_s)
+    return of(store, rank, size, options)
+
+
+def gpu_for_nccl(tensors: Sequence[torch.Tensor]) -> int:
+    """Returns a number of the GPU that holds all tensors, the same in every process.
+
+    Returns NO_GPU if there is none, or if torch has no NCCL or does not tell GPUs apart: before 2.4
+    it does not.
+    """
+    if not distributed.is_nccl_available() or not all(gpu.is_on(tensor) for tensor in tensors):
+        return NO_GPU
+    devices = {tensor.device for tensor in tensors}
+    uuids = [getattr(torch.cuda.get_device_properties(device), "uuid", None) for device in devices]
+    return NO_GPU if len(uuids) != 1 or uuids[0] is None else zlib.crc32(str(uuids[0]).encode())
+
+
+def nccl_can(sizes: Sequence[int], gpus: List[int]) -> bool:
+    """True if each worker of a node of several has a GPU of its own; NCCL takes no others.
+
+    sizes  of the nodes
+    gpus   each rank's gpu_for_nccl()
+    """
+    for size in sizes:
+        of_node, gpus = gpus[:size], gpus[size:]
+        if size > 1 and (NO_GPU in of_node or len(set(of_node)) < size):
+            return False
+    return True

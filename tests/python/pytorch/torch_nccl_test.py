@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DistributedOptimizer(node_first=...) of workers with GPUs, which add up gradients over NCCL.
+
+Where there are no two GPUs, gloo stands in for NCCL (torch_nccl_scenarios.py).
+"""
+
+import os
+import signal
+import threading
+import types
+from unittest import mock
+
+import jobs
+import pytest
+import slimps
+import torch
+from slimps.pytorch import gpu, node, node_group
+
+FAKE = os.path.abspath("tests/worker/device/cuda/fake_libcuda")
+NO_GPU = node_group.NO_GPU
+
+needs_nccl = pytest.mark.skipif(
+    torch.cuda.device_count() < 2
+    or node_group.gpu_for_nccl([torch.zeros(1, device="cuda")]) == NO_GPU,
+    reason="needs two GPUs, and a torch from 2.4 on with NCCL",
+)
+
+
+@pytest.fixture(name="fake_libcuda")
+def set_fake_libcuda(monkeypatch):
+    monkeypatch.setenv("LD_LIBRARY_PATH", FAKE)
+
+
+@pytest.mark.usefixtures("fake_libcuda")
+def test_sums_on_gpus_are_those_on_the_host():
+    jobs.run("torch_nccl_scenarios", "sums_on_gpus_are_those_on_the_host", workers=4)
+
+
+@pytest.mark.usefixtures("fake_libcuda")
+@pytest.mark.parametrize(
+    "sizes, gpus, expected",
+    [("3+1", "0 1 2 -1", "nccl"), ("2+2", "0 1 1 -1", "gloo"), ("2+2", "0 1 1 1", "gloo")],
+    ids=["one_alone_without", "one_without", "two_on_one_gpu"],
+)
+def test_all_workers_choose_the_same(sizes, gpus, expected):
+    jobs.run(
+        "torch_nccl_scenarios", "all_workers_choose_the_same", sizes, gpus, expected, workers=4
+    )
+
+
+@pytest.mark.usefixtures("fake_libcuda")
+def test_a_lost_member_is_an_error():
+    said = jobs.run("torch_nccl_scenarios", "a_member_is_lost", "stand-in", workers=4)
+    assert "lost: node_first: worker 2 waited for" in said[2], said
+
+
+@needs_nccl
+def test_a_lost_member_of_nccl_is_an_error():
+    said = jobs.run("torch_nccl_scenarios", "a_member_is_lost", "nccl", workers=2)
+    assert "lost: node_first: worker 0 waited for" in said[0], said
+
+
+@needs_nccl
+def test_nccl_sums_as_gloo():
+    jobs.run("torch_nccl_scenarios", "nccl_sums_as_gloo", workers=2)
+
+
+@pytest.mark.parametrize(
+    "sizes, gpus, can",
+    [
+        ([2, 2], [5, 6, 6, 5], True),
+        ([1, 3], [NO_GPU, 1, 2, 3], True),
+        ([2, 2], [5, 6, 7, 7], False),
+        ([2, 2], [5, 6, 7, NO_GPU], False),
+    ],
+)
+def test_nccl_needs_a_gpu_for_each_worker_of_a_node(sizes, gpus, can):
+    assert node_group.nccl_can(sizes, gpus) == can
+
+
+def test_tensors_on_the_cpu_have_no_gpu():
+    assert node_group.gpu_for_nccl([torch.zeros(1)]) == NO_GPU
+
+
+def test_gpus_are_told_apart_by_their_uuids(monkeypatch):
+    def number_of(*devices):
+        return node_group.gpu_for_nccl([types.SimpleNamespace(device=one) for one in devices])
+
+    uuids = {"cuda:0": "one", "cuda:1": "two", "cuda:2": "one"}
+    monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)
+    monkeypatch.setattr(gpu, "is_on", lambda tensor: tensor.device != "cpu")
+    monkeypatch.setattr(
+        torch.cuda,
+        "get_device_properties",
+        lambda device: types.SimpleNamespace(
+            **({"uuid": uuids[device]} if device in uuids else {})
+        ),
+    )
+    assert number_of("cuda:0", "cuda:0") == number_of("cuda:2") != NO_GPU
+    assert number_of("cuda:1") not in (number_of("cuda:0"), NO_GPU)
+    for none in (["cuda:0", "cpu"], ["cuda:0", "cuda:1"], ["cuda:3"], ["cpu"], []):
+        assert number_of(*none) == NO_GPU, none
+
+
+def test_torchs_watchdog_waits_longer_than_the_store(monkeypatch):
+    made = mock.Mock()
+    monkeypatch.setattr(torch.distributed, "ProcessGroupNCCL", made, raising=False)
+    group = node_group.nccl("store", 1, 2, 30.0)
+    assert group == made.return_value
+    made.assert_called_once_with("store", 1, 2, made.Options.return_value)
+    assert made.Options.return_value._timeout.total_seconds() > 30.0
+
+
+class Endless:
+    """Work over NCCL whose other members are gone."""
+
+    def is_completed(self):
+        return False
+
+
+def node_over_nccl(timeout_s):
+    store = types.SimpleNamespace(rank=1, timeout_s=timeout_s)
+    return node.Node(store, object(), 0, 0.5, torch.device("cuda"))
+
+
+def check_ended(over_nccl):
+    with pytest.raises(slimps.FailedPreconditionError, match="an earlier step of this worker fail"):
+        over_nccl.sum(torch.zeros(1))
+
+
+def test_a_wait_for_nccl_ends_after_the_timeout():
+    waits = node_over_nccl(timeout_s=0.05)
+    with pytest.raises(slimps.UnavailableError, match="led by worker 0: not done after 0.05 s"):
+        waits.wait(Endless())
+    check_ended(waits)
+
+
+def test_ctrl_c_ends_a_wait_for_nccl():
+    waits = node_over_nccl(timeout_s=60.0)
+    main = threading.get_ident()
+    threading.Timer(0.05, signal.pthread_kill, (main, signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        waits.wait(Endless())
+    check_ended(waits)
