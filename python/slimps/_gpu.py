@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from typing import Any, Optional, Tuple, Union
+from typing import Any, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -24,25 +24,28 @@ def find(value: Any, what: str) -> Optional[native.GpuArray]:
     """Returns the values of an array on a GPU, or None for anything else. `what` begins errors.
 
     The memory belongs to torch's current stream, to the stream that the array's interface names, or
-    to the legacy default stream. float16 and gaps of torch's are converted, on the GPU.
-    InvalidArgumentError: the array is not contiguous float32.
+    to the legacy default stream. torch's float16 and float64, and gaps, are converted on the GPU.
+    InvalidArgumentError: the array is not contiguous float32, or torch's is sparse.
     """
     found = _find(value, what)
     if found is None or isinstance(found, native.GpuArray):
         return found
-    torch = sys.modules["torch"]
-    if found.dtype not in (torch.float32, torch.float16):
-        raise InvalidArgumentError("%s: expected float32 or float16, got %s" % (what, found.dtype))
-    return _of_torch(torch, found.detach().float().contiguous())
+    return _of_torch(sys.modules["torch"], found.detach().float().contiguous())
 
 
 def find_target(value: Any, what: str) -> Union[native.GpuArray, Any]:
     """Returns an array on a GPU to be written to, or None for anything else.
 
     A tensor of torch's is returned as it is if it is not contiguous float32.
-    InvalidArgumentError: another array is not contiguous float32.
+    InvalidArgumentError: as find's, or the array's interface says that it is read-only. DLPack does
+        not say.
     """
-    return _find(value, what)
+    found = _find(value, what)
+    if isinstance(found, native.GpuArray) and found.owner is value:
+        interface = getattr(value, "__cuda_array_interface__", None)
+        if interface is not None and interface["data"][1]:
+            raise InvalidArgumentError("%s: expected an array to write, got a read-only one" % what)
+    return found
 
 
 def write(target: Any, values: np.ndarray) -> None:
@@ -70,6 +73,14 @@ def _find(value: Any, what: str) -> Any:
     if torch is not None and isinstance(value, torch.Tensor):
         if not value.is_cuda:
             return None
+        if value.layout != torch.strided:
+            raise InvalidArgumentError(
+                "%s: expected a dense tensor, got layout %s" % (what, value.layout)
+            )
+        if value.dtype not in (torch.float32, torch.float16, torch.float64):
+            raise InvalidArgumentError(
+                "%s: expected float32 or float16, got %s" % (what, value.dtype)
+            )
         is_packed = value.dtype == torch.float32 and value.is_contiguous()
         return _of_torch(torch, value) if is_packed else value
     interface = getattr(value, "__cuda_array_interface__", None)
@@ -90,13 +101,18 @@ def _of_torch(torch: Any, tensor: Any) -> native.GpuArray:
 def _of_interface(value: Any, interface: Any, what: str) -> native.GpuArray:
     shape = tuple(interface["shape"])
     strides = interface.get("strides")
-    packed = strides is None or tuple(strides) == np.empty(shape, np.float32).strides
-    if np.dtype(interface["typestr"]) != np.float32 or not packed:
+    if np.dtype(interface["typestr"]) != np.float32 or not _is_packed(shape, strides):
         _refuse(what, "%s with strides %s" % (interface["typestr"], strides))
     # 1 is the legacy default stream, which the driver calls 0; None: nothing to wait for.
     stream = interface.get("stream") or 0
     device = getattr(getattr(value, "device", None), "id", 0)  # CuPy's
     return native.GpuArray(value, interface["data"][0], shape, device, 0 if stream == 1 else stream)
+
+
+# A prototype of its own, since others may set that of ctypes.pythonapi.
+_pointer_of: Any = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
 
 
 class _DlTensor(ctypes.Structure):
@@ -117,19 +133,30 @@ class _DlTensor(ctypes.Structure):
 
 
 def _of_dlpack(value: Any, what: str) -> native.GpuArray:
-    capsule = value.__dlpack__(stream=1)  # its work comes before that of the legacy default stream
-    pointer_of: Any = ctypes.pythonapi.PyCapsule_GetPointer
-    pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
-    tensor = _DlTensor.from_address(pointer_of(capsule, b"dltensor"))
+    try:
+        # Its work comes before that of the legacy default stream.
+        capsule = value.__dlpack__(stream=1)
+    except (BufferError, RuntimeError, TypeError) as error:
+        raise InvalidArgumentError("%s: the array gives no DLPack: %s" % (what, error)) from error
+    tensor = _DlTensor.from_address(_pointer_of(capsule, b"dltensor"))
     shape = tuple(tensor.shape[: tensor.ndim])
     strides = [4 * one for one in tensor.strides[: tensor.ndim]] if tensor.strides else None
     kind = (tensor.type_code, tensor.type_bits, tensor.type_lanes)
-    packed = strides is None or tuple(strides) == np.empty(shape, np.float32).strides
-    if kind != _DLPACK_FLOAT32 or not packed:
+    if kind != _DLPACK_FLOAT32 or not _is_packed(shape, strides):
         _refuse(what, "DLPack's type %s with strides %s in bytes" % (kind, strides))
     address = (tensor.data or 0) + tensor.byte_offset
     # The capsule, as long as nobody has taken the tensor out of it, frees the tensor.
     return native.GpuArray((value, capsule), address, shape, tensor.device_id, 0)
+
+
+def _is_packed(shape: Sequence[int], strides: Optional[Sequence[int]]) -> bool:
+    """True if float32 with these strides, in bytes, has no gaps and is in the order of rows."""
+    expected = 4
+    for extent, stride in zip(reversed(shape), reversed(strides or ())):
+        if extent > 1 and stride != expected:
+            return False
+        expected *= extent
+    return True
 
 
 def _refuse(what: str, got: str) -> None:

@@ -22,6 +22,8 @@ cuda.slimps_fake_misuses.restype = ctypes.c_char_p
 class GpuArray:
     """An array on GPU 0, as numba or CuPy have them."""
 
+    read_only = False
+
     def __init__(self, values, typestr="<f4"):
         values = np.ascontiguousarray(values, np.float32)
         pointer = ctypes.c_ulonglong()
@@ -40,7 +42,7 @@ class GpuArray:
             "shape": self.shape,
             "typestr": self.typestr,
             "strides": self.strides,
-            "data": (self.pointer.value, False),
+            "data": (self.pointer.value, self.read_only),
             "version": 3,
             "stream": 1,
         }
@@ -168,6 +170,14 @@ def what_cannot_be_taken_is_refused():
             assert why in str(refused), refused
         else:
             raise AssertionError("expected: " + why)
+    read_only = GpuArray(full(1))
+    read_only.read_only = True
+    try:
+        store.pull("w", read_only)
+    except slimps.InvalidArgumentError as refused:
+        assert "got a read-only one" in str(refused), refused
+    else:
+        raise AssertionError("expected an error")
     gaps = GpuArray(full(1))
     gaps.strides = (40, 4)
     elsewhere = GpuArray(full(1))

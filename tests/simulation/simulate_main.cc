@@ -21,6 +21,7 @@ DEFINE_bool(list_mutants, false, "");
 
 int main(int argc, char** argv) {
   gflags::ParseCommandLineFlags(&argc, &argv, true);
+  FLAGS_logtostderr = true;
   google::InitGoogleLogging(argv[0]);
   testing::InitGoogleTest(&argc, argv);
   if (FLAGS_list_mutants) {

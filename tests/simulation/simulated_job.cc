@@ -3,7 +3,8 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
+#include <bit>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <numeric>
@@ -59,7 +60,7 @@ struct Setting {
   FaultPlan faults;
   absl::Duration latency, retry_interval;
   size_t shard_threads = 1;
-  bool awaits_acknowledgements = true;  // now and then
+  bool awaits_acknowledgements = true;  // in some rounds
   bool measured = false;  // thresholds; the rounds after that follow a decision about virtual times
   // By round, from 0, which Init gives. Without the rounds behind a decision.
   std::vector<Weights> expected;
@@ -234,6 +235,7 @@ class Worker final {
   // pull waits for the other workers' pushes, so it is waited for at once only if all push in one
   // order.
   void Round(int round) {
+    // Behind kPreSteps a measured threshold is decided, which waits for all workers' pushes.
     const bool last = round == setting_.rounds || round == kPreSteps;
     if (!last && OneIn(4, &random_)) {
       AwaitPulls(&late_);  // a pull may be overtaken by one round of its worker's, not by two
@@ -338,8 +340,11 @@ class Worker final {
   void Compare(size_t i, int round, const std::vector<float>& got) {
     std::vector<float>& expected = (*weights_)[{i, round}];
     if (expected.empty()) expected = got;  // behind a decision: all workers see the same
-    if (std::memcmp(expected.data(), got.data(), 4 * got.size()) == 0) return;
-    const auto differ = std::mismatch(expected.begin(), expected.end(), got.begin());
+    const auto equal = [](float a, float b) {
+      return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b);
+    };
+    const auto differ = std::mismatch(expected.begin(), expected.end(), got.begin(), equal);
+    if (differ.first == expected.end()) return;
     simulation::Fail(absl::StrCat("weights differ from the fold: t", i, ", round ", round,
                                   ", worker ", store_->rank(), ", element ",
                                   differ.first - expected.begin(), " of ", got.size(),
@@ -383,10 +388,10 @@ void RunCluster(const SimulatedJob& job, const Setting& setting) {
     // A goodbye is repeated a few times only, so a bad network must get better before.
     const double worst = std::max({setting.faults.drop, setting.faults.truncate});
     if (++trained == job.workers && worst > 0.05) *ceased = true;
-    if (setting.loses_nothing() && simulation::Now() > kPatience) {
-      simulation::Fail("nothing was lost, and yet something had to be sent again");
-    }
   });
+  if (setting.loses_nothing() && simulation::Now() > kPatience) {
+    simulation::Fail("nothing was lost, and yet something had to be sent again");
+  }
   if (testing::UnitTest::GetInstance()->ad_hoc_test_result().Failed()) {
     simulation::Fail("a node has ended with an error (see above)");
   }

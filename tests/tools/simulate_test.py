@@ -81,11 +81,17 @@ class SimulateTest(folder_case.FolderCase):
         self.assertEqual(1, status)
         self.assertIn("mutant first: caught by seed 3\nmutant second: NOT caught\n", printed)
 
+    def test_what_the_program_printed_is_shown_with_its_status(self):
+        self.put(simulate.PROGRAM, PROGRAM.replace("exit 3", "echo a node; exit 4"))
+        printed = self.simulate("--from", "6", "--seeds", "1")[1]
+        self.assertIn("a node\nFAILED: seed 6\nstatus 4\nseed 6 failed", printed)
+
     def test_what_cannot_be_is_refused(self):
         for arguments, why in (
             (["--workers", "3"], "expected a power of two, got 3"),
             (["--mutant", "third"], 'expected one of first, second, got "third"'),
             (["--seeds", "0"], "--seeds"),
+            (["--trace"], "--trace: expected --seeds 1"),
             (["--json", self.path("no/folder/out.json")], "--json"),
         ):
             status, printed = self.simulate(*arguments)

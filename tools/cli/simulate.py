@@ -11,6 +11,7 @@ import sys
 
 from bench import common
 from bench.common import Parser, number
+from cli import setup
 from slimps_launch import out_files
 
 PROGRAM = "tests/simulation/slimps_simulate"
@@ -18,6 +19,7 @@ PROGRAMS = {"slimps_simulate": ("//tests/simulation:slimps_simulate", PROGRAM)}
 TWICE_EVERY = 10  # seeds: the second run's hash must be the first's
 MUTANT_SEEDS = 300  # within which each mutant must be caught
 DEADLINE_S = 300  # of one seed, in real time
+FAILED = 3  # the program's status after a failure that it has found itself
 SAY_EVERY = 100  # seeds
 
 
@@ -31,7 +33,7 @@ def make_parser():
         "failure with the command that repeats it. Every tenth seed runs twice, and both runs "
         "must make the same choices.",
     )
-    parser.add_count("--seeds", 1 << 30, 100, "seeds, each of another job")
+    parser.add_count("--seeds", 1_000_000, 100, "seeds, each of another job")
     parser.add_argument(
         "--from",
         dest="first",
@@ -46,10 +48,13 @@ def make_parser():
     parser.add_argument(
         "--mutants",
         action="store_true",
-        help="also run the program with each bug that it can be told to have, until a seed fails",
+        help="also run the program with each bug that it can be told to have, with seeds from 1 to "
+        "%d until one fails" % MUTANT_SEEDS,
     )
     parser.add_argument("--mutant", metavar="NAME", help="run the seeds with this bug alone")
-    parser.add_argument("--trace", action="store_true", help="print each choice of each seed")
+    parser.add_argument(
+        "--trace", action="store_true", help="print each choice of one seed: --seeds 1"
+    )
     parser.add_files("slimps_simulate")
     return parser
 
@@ -78,12 +83,11 @@ class Simulator:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            return None, "FAILED: still running after %d s: a thread waits outside of the run\n" % (
-                DEADLINE_S
-            )
+            return None, "still running after %d s\n" % DEADLINE_S
         if done.returncode == 0:
             return done.stdout, None
-        return None, (done.stderr or "") + "status %d\n" % done.returncode
+        said = done.stdout + (done.stderr or "")
+        return None, said if done.returncode == FAILED else said + "status %d\n" % done.returncode
 
     def run_all(self, seeds, mutant=None):
         """Yields (seed, printed, failure) in the order of the seeds."""
@@ -97,16 +101,23 @@ class Simulator:
                     run.cancel()
 
     def seeds_until_caught(self, mutant, most=MUTANT_SEEDS):
-        """Returns how many seeds it takes until one fails; None: more than `most`."""
+        """Returns how many seeds it takes until one fails; None: more than `most`.
+
+        A seed that is merely slow, or ends by a signal, has caught nothing.
+        """
         for seed, _, failure in self.run_all(range(1, most + 1), mutant):
-            if failure is not None:
+            if failure is not None and "FAILED: " in failure:
                 return seed
         return None
 
     def mutants(self):
         listed = subprocess.run(
-            [self.program, "--list_mutants"], stdout=subprocess.PIPE, encoding="utf-8", check=True
+            [self.program, "--list_mutants"], stdout=subprocess.PIPE, encoding="utf-8", check=False
         )
+        if listed.returncode != 0:
+            raise setup.SetupError(
+                "%s --list_mutants: status %d" % (self.program, listed.returncode)
+            )
         return listed.stdout.split()
 
     def repeat(self, seed, mutant):
@@ -124,14 +135,17 @@ def run_seeds(simulator, options):
     failed, differ = [], []
     seeds = range(options.first, options.first + options.seeds)
     for seed, printed, failure in simulator.run_all(seeds, options.mutant):
+        again = printed
+        if failure is None and seed % TWICE_EVERY == 0:
+            again, failure = simulator.run(seed, options.mutant)
         if failure is not None:
             failed.append(seed)
             if len(failed) == 1:
                 say("%sseed %d failed; to repeat it:" % (failure, seed))
                 say("  " + simulator.repeat(seed, options.mutant))
-        elif seed % TWICE_EVERY == 0 and simulator.run(seed, options.mutant)[0] != printed:
+        elif again != printed:
             differ.append(seed)
-            say("seed %d: two runs made different choices" % seed)
+            say("seed %d: two runs made different choices:\n%s%s" % (seed, printed, again))
         if (seed - options.first + 1) % SAY_EVERY == 0:
             say(
                 "%d of %d seeds, %d failed" % (seed - options.first + 1, options.seeds, len(failed))
@@ -144,6 +158,8 @@ def main(arguments):
     options = parser.parse_args(arguments)
     if options.workers & (options.workers - 1):
         parser.error("--workers: expected a power of two, got %d" % options.workers)
+    if options.trace and (options.seeds > 1 or options.json or options.mutants):
+        parser.error("--trace: expected --seeds 1, without --json and --mutants")
     out_files.refuse_unwritable(parser, "--json", options.json)
     program = common.find_programs(PROGRAMS, options.programs)["slimps_simulate"]
     simulator = Simulator(program, options)
@@ -152,7 +168,7 @@ def main(arguments):
         parser.error(
             "--mutant: expected one of %s, got \"%s\"" % (", ".join(known), options.mutant)
         )
-    if options.trace and options.seeds == 1:
+    if options.trace:
         printed, failure = simulator.run(options.first, options.mutant, trace=True)
         sys.stdout.write(printed or failure)
         return 0 if failure is None else 1

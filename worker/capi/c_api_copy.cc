@@ -12,7 +12,11 @@ namespace {
 
 // Never freed: its threads may run until the process ends.
 Devices* DevicesOfProcess() {
-  static auto* const devices = new Devices(MakeHostDevice(), GpusOf(/*driver=*/nullptr));
+  static Devices* const devices = [] {
+    auto* const made = new Devices(MakeHostDevice(), GpusOf(/*driver=*/nullptr));
+    made->LimitHost(0);  // a copy's buffer is freed when one of another size is wanted
+    return made;
+  }();
   return devices;
 }
 

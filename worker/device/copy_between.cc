@@ -35,6 +35,7 @@ absl::Status FromHost(Device* device, std::span<const float> from, std::span<flo
 absl::Status CopyBetween(Devices* devices, std::span<const float> from, const Place& from_place,
                          std::span<float> to, const Place& to_place) {
   SLIMPS_RETURN_IF_ERROR(CheckCopy(kNoKey, from, to));
+  if (from.empty()) return absl::OkStatus();
   SLIMPS_ASSIGN_OR_RETURN(Device* const source, devices->Find(from, from_place));
   SLIMPS_ASSIGN_OR_RETURN(Device* const target, devices->Find(to, to_place));
   if (source == devices->host() && target == devices->host()) {

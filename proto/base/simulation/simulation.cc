@@ -79,8 +79,9 @@ class Scheduler final {
     if (options_.trace) Print(self, what, next);
     if (next == self) return;
     turn_ = 0;
+    const bool ended = self->state == SimulatedThread::State::kEnded;
     sem_post(&next->turn);
-    if (self->state != SimulatedThread::State::kEnded) AwaitTurn(self);
+    if (!ended) AwaitTurn(self);
   }
 
   static void AwaitTurn(SimulatedThread* thread) {
@@ -104,9 +105,8 @@ class Scheduler final {
   }
 
   SimulatedThread* Find(std::thread::id id) {
-    // The newest first: the system uses an id again.
-    for (auto thread = threads_.rbegin(); thread != threads_.rend(); ++thread) {
-      if ((*thread)->id == id) return thread->get();
+    for (const auto& thread : threads_) {
+      if (thread->id == id) return thread.get();
     }
     return nullptr;
   }
@@ -119,7 +119,8 @@ class Scheduler final {
 
   void Note(absl::string_view line) {
     for (const char c : line) Hash(static_cast<unsigned char>(c));
-    std::string noted = absl::StrCat(absl::FormatDuration(now_), " ", current->name, ": ", line);
+    std::string noted = absl::StrCat(absl::FormatDuration(now_), " ", current->number, " ",
+                                     current->name, ": ", line);
     if (options_.trace) std::fprintf(stderr, "%s\n", noted.c_str());
     notes_.push_back(std::move(noted));
     if (notes_.size() > kKeptNotes) notes_.pop_front();

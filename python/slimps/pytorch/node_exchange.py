@@ -9,6 +9,7 @@ Buckets lie on the node's device: the host, or each worker's GPU.
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, Dict, List, Sequence, Tuple
 
 import numpy as np
@@ -83,6 +84,10 @@ class NodeExchange:
         self._started = self._pushed = 0
 
     def on_gradient(self, index: int, gradient: torch.Tensor) -> None:
+        with self._node.ended_by_errors():
+            self._on_gradient(index, gradient)
+
+    def _on_gradient(self, index: int, gradient: torch.Tensor) -> None:
         bucket, place = self._home[index]
         bucket.missing -= 1
         if self._settings.skip_non_finite and not gradient.isfinite().all():
@@ -116,9 +121,10 @@ class NodeExchange:
 
     def drain(self) -> None:
         """Waits as native.Exchange's. With the backup model all workers of the node call it."""
-        self._exchange.drain()
-        if self._settings.backup_model:
-            self._share_weights()
+        with self._node.ended_by_errors():
+            self._exchange.drain()
+            if self._settings.backup_model:
+                self._share_weights()
 
     def times(self) -> Dict[str, float]:
         return self._exchange.times()
@@ -135,7 +141,9 @@ class NodeExchange:
         self._pushed += 1
         if not self._node.leads:
             return
-        with gpu.beside_other_work(bucket.tensor):
+        # A worker that is alone on its node has filled the bucket on the current stream.
+        alone = bucket.work is None
+        with contextlib.nullcontext() if alone else gpu.beside_other_work(bucket.tensor):
             bucket.tensor.mul_(self._node.share_of_mean)
             for index, values, mark in zip(bucket.indices, bucket.values, bucket.marks.tolist()):
                 if mark > 0:

@@ -167,6 +167,7 @@ def half_precision_is_converted():
             assert torch.equal(gaps, torch.full((3, 5), 2.0)), gaps
             for call, why in (
                 (lambda: store.push("w", torch.zeros(3, 5, dtype=torch.int32)), "got torch.int32"),
+                (lambda: store.pull("w", torch.zeros(3, 5, dtype=torch.int32)), "got torch.int32"),
                 (lambda: store.pull_then("w", halves, print), "got torch.float16 on a GPU"),
             ):
                 try:

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/device/cuda/cuda_device.h"
 
+#include <sys/mman.h>
+
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -100,6 +102,7 @@ class PinnedBlock final : public HostBlock {
     if (!pinned_) return;
     const CudaContext::Scope current(*context_);
     if (current.status().ok()) context_->driver()->Unpin(bytes_.data());
+    madvise(bytes_.data(), bytes_.size(), MADV_DOFORK);
   }
   std::span<std::byte> bytes() override { return bytes_; }
 
@@ -110,6 +113,8 @@ class PinnedBlock final : public HostBlock {
     SLIMPS_RETURN_IF_ERROR(current.status());
     SLIMPS_RETURN_IF_ERROR(context_->driver()->Pin(bytes_.data(), bytes_.size()));
     pinned_ = true;
+    // A child that is forked must not part the pages of the GPU from those of this process.
+    madvise(bytes_.data(), bytes_.size(), MADV_DONTFORK);
     return absl::OkStatus();
   }
 
