@@ -139,12 +139,24 @@ class Node:
         _node_first[self._store] = True
 
     def sum(self, tensor: torch.Tensor) -> Any:
-        """Starts to add all members' tensors into the leader's. The others' are used up."""
-        return None if self._alone else self._open().reduce(tensor, 0, distributed.ReduceOp.SUM)
+        """Starts to add all members' tensors into the leader's. The others' are used up.
+
+        UnavailableError: as of wait().
+        """
+        if self._alone:
+            return None
+        with self._in_group() as group:
+            return group.reduce(tensor, 0, distributed.ReduceOp.SUM)
 
     def share(self, tensor: torch.Tensor) -> Any:
-        """Starts to copy the leader's tensor into the others'."""
-        return None if self._alone else self._open().broadcast(tensor, 0)
+        """Starts to copy the leader's tensor into the others'.
+
+        UnavailableError: as of wait().
+        """
+        if self._alone:
+            return None
+        with self._in_group() as group:
+            return group.broadcast(tensor, 0)
 
     def is_done(self, work: Any) -> bool:
         return work is None or work.is_completed()
@@ -155,20 +167,15 @@ class Node:
         UnavailableError: another member is gone. gloo notices that at once, NCCL does not: then the
         wait ends after the store's timeout.
         """
+        if work is None:
+            return
         deadline = time.monotonic() + self._store.timeout_s
-        with self.ended_by_errors():
-            try:
-                while not self.is_done(work):
-                    if time.monotonic() > deadline:
-                        raise RuntimeError("not done after %g s" % self._store.timeout_s)
-                    self._pause(work)
-                if work is not None:
-                    work.wait()
-            except RuntimeError as error:
-                raise UnavailableError(
-                    "node_first: worker %d waited for the workers of its node, led by worker %d: %s"
-                    % (self._store.rank, self._leader, _first_line(error))
-                ) from None
+        with self._in_group():
+            while not work.is_completed():
+                if time.monotonic() > deadline:
+                    raise RuntimeError("not done after %g s" % self._store.timeout_s)
+                self._pause(work)
+            work.wait()  # raises the error of work that has failed, which counts as completed
 
     @contextlib.contextmanager
     def ended_by_errors(self) -> Iterator[None]:
@@ -179,6 +186,20 @@ class Node:
             self._group = None
             raise
 
+    @contextlib.contextmanager
+    def _in_group(self) -> Iterator[Any]:
+        """Yields the group. Errors of torch within the `with` block become UnavailableErrors."""
+        if self._group is None:
+            raise FailedPreconditionError("node_first: an earlier step of this worker failed")
+        with self.ended_by_errors():
+            try:
+                yield self._group
+            except RuntimeError as error:
+                raise UnavailableError(
+                    "node_first: worker %d waited for the workers of its node, led by worker %d: %s"
+                    % (self._store.rank, self._leader, _first_line(error))
+                ) from None
+
     def _pause(self, work: Any) -> None:
         """Waits for a moment, or until the work is done. Ctrl-C ends it."""
         if self.device.type == "cuda":
@@ -188,11 +209,6 @@ class Node:
         else:
             with contextlib.suppress(RuntimeError):  # of the end of the slice, or of the work
                 work.wait(_SLICE)
-
-    def _open(self) -> Any:
-        if self._group is None:
-            raise FailedPreconditionError("node_first: an earlier step of this worker failed")
-        return self._group
 
 
 @contextlib.contextmanager

@@ -58,10 +58,12 @@ def nccl(store: Any, rank: int, size: int, timeout_s: float) -> Any:
 def gpu_for_nccl(tensors: Sequence[torch.Tensor]) -> int:
     """Returns a number of the GPU that holds all tensors, the same in every process.
 
-    Returns NO_GPU if there is none, or if torch has no NCCL or does not tell GPUs apart: before 2.4
-    it does not.
+    Returns NO_GPU if there is none, or if torch has no NCCL, does not tell GPUs apart, or takes
+    NCCL's failed sums for complete ones: before 2.6, wait() does not raise their errors.
     """
-    if not distributed.is_nccl_available() or not all(gpu.is_on(tensor) for tensor in tensors):
+    of: Any = distributed
+    raises = hasattr(of.Work, "get_future_result")  # came with 2.6, as the errors did
+    if not (of.is_nccl_available() and raises and all(gpu.is_on(tensor) for tensor in tensors)):
         return NO_GPU
     devices = {tensor.device for tensor in tensors}
     uuids = [getattr(torch.cuda.get_device_properties(device), "uuid", None) for device in devices]

@@ -22,7 +22,7 @@ NO_GPU = node_group.NO_GPU
 needs_nccl = pytest.mark.skipif(
     torch.cuda.device_count() < 2
     or node_group.gpu_for_nccl([torch.zeros(1, device="cuda")]) == NO_GPU,
-    reason="needs two GPUs, and a torch from 2.4 on with NCCL",
+    reason="needs two GPUs, and a torch from 2.6 on with NCCL",
 )
 
 
@@ -87,6 +87,8 @@ def test_gpus_are_told_apart_by_their_uuids(monkeypatch):
         return node_group.gpu_for_nccl([types.SimpleNamespace(device=one) for one in devices])
 
     uuids = {"cuda:0": "one", "cuda:1": "two", "cuda:2": "one"}
+    work = types.SimpleNamespace(get_future_result=None)
+    monkeypatch.setattr(torch.distributed, "Work", work)
     monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)
     monkeypatch.setattr(gpu, "is_on", lambda tensor: tensor.device != "cpu")
     monkeypatch.setattr(
@@ -100,6 +102,8 @@ def test_gpus_are_told_apart_by_their_uuids(monkeypatch):
     assert number_of("cuda:1") not in (number_of("cuda:0"), NO_GPU)
     for none in (["cuda:0", "cpu"], ["cuda:0", "cuda:1"], ["cuda:3"], ["cpu"], []):
         assert number_of(*none) == NO_GPU, none
+    del work.get_future_result  # as before torch 2.6, where failed work raises no error
+    assert number_of("cuda:0") == NO_GPU
 
 
 def test_torchs_watchdog_waits_longer_than_the_store(monkeypatch):
@@ -118,9 +122,21 @@ class Endless:
         return False
 
 
-def node_over_nccl(timeout_s):
+class Failed:
+    """What NCCL has an error of: a group whose work does not start, and work that has."""
+
+    def is_completed(self):
+        return True
+
+    def fail(self, *_):
+        raise RuntimeError("NCCL error: remote process exited\nLast error: ...")
+
+    reduce = broadcast = wait = fail
+
+
+def node_over_nccl(timeout_s, group=None):
     store = types.SimpleNamespace(rank=1, timeout_s=timeout_s)
-    return node.Node(store, object(), 0, 0.5, torch.device("cuda"))
+    return node.Node(store, group or object(), 0, 0.5, torch.device("cuda"))
 
 
 def check_ended(over_nccl):
@@ -133,6 +149,14 @@ def test_a_wait_for_nccl_ends_after_the_timeout():
     with pytest.raises(slimps.UnavailableError, match="led by worker 0: not done after 0.05 s"):
         waits.wait(Endless())
     check_ended(waits)
+
+
+@pytest.mark.parametrize("call", ["sum", "share", "wait"])
+def test_an_error_of_nccl_says_who_was_waited_for(call):
+    fails = node_over_nccl(60.0, Failed())
+    with pytest.raises(slimps.UnavailableError, match="by worker 0: NCCL error: remote .* exited$"):
+        getattr(fails, call)(Failed() if call == "wait" else torch.zeros(1))
+    check_ended(fails)
 
 
 def test_ctrl_c_ends_a_wait_for_nccl():
