@@ -37,11 +37,11 @@ absl::StatusOr<PushVerdict> RoundLedger::Push(PushRecord push) {
   const Seen* seen = FindSeen(push.round, push.worker);
   if (seen != nullptr && seen->counted) {
     if (seen->checksum == push.checksum && seen->format == push.format) {
-      if (!simulation::Is(Mutant::kCountRepeat) || push.round > version_) {
-        return PushVerdict::kDuplicate;
+      if (simulation::Is(Mutant::kCountRepeat) && push.round <= version_) {
+        push.round = version_ + 1;
+        return Push(std::move(push));
       }
-      push.round = version_ + 1;
-      return Push(std::move(push));
+      return PushVerdict::kDuplicate;
     }
     return absl::AlreadyExistsError(
         absl::StrCat("worker ", push.worker, " pushed round ", push.round, " before with checksum ",
@@ -55,13 +55,12 @@ absl::StatusOr<PushVerdict> RoundLedger::Push(PushRecord push) {
   // The round was applied, so the push of this active worker was in it. Only its checksum is
   // forgotten.
   if (push.round <= version_) {
-    if (simulation::Is(Mutant::kForgottenIsError))
-      return absl::FailedPreconditionError("a round of long ago");
+    if (simulation::Is(Mutant::kForgottenIsError)) return absl::FailedPreconditionError("old");
     return PushVerdict::kDuplicate;
   }
   if (push.round - version_ > kRoundsAhead) {
-    if (simulation::Is(Mutant::kAheadIsError))
-      return absl::FailedPreconditionError("a round too far ahead");
+    if (simulation::Is(Mutant::kAheadIsError)) return absl::FailedPreconditionError("too far");
+    if (simulation::Is(Mutant::kAckBeforeCounting)) return PushVerdict::kDuplicate;
     return absl::ResourceExhaustedError(absl::StrCat(
         "worker ", push.worker, " pushes round ", push.round, ", too far ahead of version ",
         version_, "; at most round ", version_ + kRoundsAhead, " is accepted now"));

@@ -63,10 +63,7 @@ void ShardState::HandleItems(ShardItems items) {
   for (PushWork& push : items.pushes) {
     const wire::ItemId id = push.item.id();
     const absl::StatusOr<uint64_t> decode_ns = HandlePush(origin.worker, std::move(push));
-    const bool forgiven =
-        simulation::Is(Mutant::kAckBeforeCounting) && absl::IsResourceExhausted(decode_ns.status());
-    outbox_.AddPush(origin, id, forgiven ? absl::OkStatus() : decode_ns.status(),
-                    decode_ns.value_or(0));
+    outbox_.AddPush(origin, id, decode_ns.status(), decode_ns.value_or(0));
   }
   for (PullWork& pull : items.pulls) HandlePull(origin, std::move(pull));
 }

@@ -36,7 +36,7 @@ int main(int argc, char** argv) {
                  FLAGS_mutant.c_str());
     return 2;
   }
-  slimps::simulation::Choose(mutant.value_or(slimps::Mutant::kNone));
+  slimps::simulation::SetMutant(mutant.value_or(slimps::Mutant::kNone));
   const slimps::JobResult result = slimps::RunSimulatedJob({.seed = FLAGS_seed,
                                                             .workers = FLAGS_workers,
                                                             .servers = FLAGS_servers,

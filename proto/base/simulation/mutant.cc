@@ -30,7 +30,7 @@ Mutant chosen = Mutant::kNone;
 
 bool Is(Mutant mutant) { return chosen == mutant; }
 
-void Choose(Mutant mutant) { chosen = mutant; }
+void SetMutant(Mutant mutant) { chosen = mutant; }
 
 std::optional<Mutant> MutantNamed(absl::string_view name) {
   for (const auto& [mutant, known] : kNames) {

@@ -38,7 +38,7 @@ enum class Mutant {
 #ifdef SLIMPS_SIMULATION
 
 bool Is(Mutant mutant);
-void Choose(Mutant mutant);
+void SetMutant(Mutant mutant);
 std::optional<Mutant> MutantNamed(absl::string_view name);
 std::vector<absl::string_view> MutantNames();
 

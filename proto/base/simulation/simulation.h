@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs real code under a scheduler of threads and time that follows a seed, so that whatever
 // happens once can be repeated. One thread runs at a time. At each choice point (a lock, a wait, a
-// notification, a message) the seed says who goes on. Time is virtual: it costs a little at each
+// notification, a start) the seed says who goes on. Time is virtual: it costs a little at each
 // choice point, and it moves on when all threads wait.
 //
 //   const Outcome outcome = Run({.seed = 7}, [] { ... whatever starts Threads ... });
 //
 // The seams of threads, mutexes and clocks (proto/base) come here in programs that --config=sim
-// builds. In others kBuilt is false, and nothing here costs anything.
+// builds. In others Active() is a constant, false, and nothing here costs anything.
 //
 // Half of the seeds choose at random; the others give each thread a random priority and change it
 // at few points, which finds rare orders of few events (Burckhardt et al., "A randomized scheduler
@@ -26,8 +26,6 @@
 namespace slimps::simulation {
 
 #ifdef SLIMPS_SIMULATION
-
-inline constexpr bool kBuilt = true;
 
 struct Options {
   uint64_t seed = 1;
@@ -87,14 +85,11 @@ void AwaitThread(std::thread::id id);
 
 #else
 
-inline constexpr bool kBuilt = false;
 inline constexpr bool Active() { return false; }
 inline absl::Duration Now() { return absl::ZeroDuration(); }
 inline uint64_t Random() { return 0; }
 inline bool Block(const void*, absl::string_view, absl::Duration) { return true; }
-inline void WakeOne(const void*) {}
 inline void WakeAll(const void*) {}
-inline void Choose(absl::string_view) {}
 inline void Note(absl::string_view) {}
 inline std::thread StartThread(absl::string_view, std::function<void()>) { return {}; }
 inline void AwaitThread(std::thread::id) {}

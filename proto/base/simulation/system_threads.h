@@ -32,13 +32,16 @@ class Mutex final {
 // As std::condition_variable. Thread-safe.
 class Condition final {
  public:
-  void wait(std::unique_lock<Mutex>& lock) { (void)WaitUntil(lock, absl::InfiniteDuration()); }
+  void wait(std::unique_lock<Mutex>& lock) {
+    Active() ? (void)WaitUntil(lock, absl::InfiniteDuration()) : system_.wait(lock);
+  }
   std::cv_status wait_for(std::unique_lock<Mutex>& lock, std::chrono::nanoseconds timeout) {
+    if (!Active()) return system_.wait_for(lock, timeout);
     const absl::Duration until = Now() + absl::FromChrono(timeout);
     return WaitUntil(lock, until) ? std::cv_status::no_timeout : std::cv_status::timeout;
   }
-  void notify_one() { Notify(&WakeOne); }
-  void notify_all() { Notify(&WakeAll); }
+  void notify_one() { Active() ? Notify(&WakeOne) : system_.notify_one(); }
+  void notify_all() { Active() ? Notify(&WakeAll) : system_.notify_all(); }
 
  private:
   bool WaitUntil(std::unique_lock<Mutex>& lock, absl::Duration until) {
@@ -51,11 +54,12 @@ class Condition final {
     return woken;
   }
   void Notify(void (*wake)(const void*)) {
-    if (!Active()) return;
     if (Is(Mutant::kNotificationLost) && Random() % 64 == 0) return;
     wake(this);
     Choose("notifies");
   }
+
+  std::condition_variable_any system_;  // of threads outside of a run
 };
 
 }  // namespace slimps::simulation

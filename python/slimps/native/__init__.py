@@ -10,6 +10,7 @@
     calls.py          waits, so that signal handlers and other threads run meanwhile
     completions.py    waits for pulls on a thread of its own
     gpu_array.py      memory of a GPU
+    gpu_gradients.py  gradients there that the library may still read
     arrays.py         addresses of arrays, lists of keys with their arrays
     updating.py       a local store's updater
     requirements.py   what Python must bring along

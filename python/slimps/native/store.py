@@ -9,19 +9,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import threading
 from ctypes import byref, c_void_p, sizeof
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
 from slimps.errors import FailedPreconditionError
-from slimps.native import calls, completions, figures, structs, updating
+from slimps.native import calls, completions, figures, gpu_gradients, structs, updating
 from slimps.native.arrays import Array, Items, Keys, Name, address, address_to_write, shape_of
-from slimps.native.gpu_array import GpuArray
 from slimps.native.library import at_once, check, error, lib, text
 from slimps.native.optimizer import Optimizer, OptimizerSpec
 from slimps.native.options import Options
@@ -30,15 +28,6 @@ from slimps.native.options import Options
 # Elements: what has no more is handed over without other Python threads running meanwhile, since to
 # let them run takes longer than the call.
 _AT_ONCE = 1 << 14
-
-
-def on_gpus(names: Sequence[Name], gradients: Sequence[Sequence[Array]]) -> Dict[Name, Any]:
-    """Returns those keys' arrays of which one is on a GPU."""
-    return {
-        name: devices
-        for name, devices in zip(names, gradients)
-        if any(isinstance(one, GpuArray) for one in devices)
-    }
 
 
 class Store:
@@ -56,7 +45,7 @@ class Store:
         self._keys = Keys()
         self._free: List[calls.Call] = []  # used again and again, each by one thread at a time
         self._kept: List[Any] = []
-        self._gpu_gradients: Dict[Name, Any] = {}  # which the library may still read
+        self._gpu_gradients = gpu_gradients.GpuGradients()
         self._updating = updating.Updating()
         self._updaters: List[Any] = []
         self._aborted = False  # then close() reports no error: the caller knows of the abort
@@ -147,16 +136,14 @@ class Store:
         until the key's next push, which waits for them, or until it is pulled.
         """
         items = Items(self._keys, names, gradients)
-        with self._keeping(names, gradients):
+        with self._gpu_gradients.pushed(names, gradients, pulled=False):
             self._run(lib.slimps_push_list, items.address, items.count, priority, lent=items)
-        self._gpu_gradients.update(on_gpus(names, gradients))
 
     def pull(self, names: Sequence[Name], outs: Sequence[Array], priority: int) -> None:
         """Pulls each key into an array, all at once. No two arrays may overlap."""
         items = Items(self._keys, names, None, outs)
         self._run(lib.slimps_pull_list, items.address, items.count, priority, lent=items)
-        for name in names:
-            self._gpu_gradients.pop(name, None)
+        self._gpu_gradients.release(names)
 
     def push_pull(
         self,
@@ -167,21 +154,8 @@ class Store:
     ) -> None:
         """Pushes as push() does and pulls each key as soon as it is pushed."""
         items = Items(self._keys, names, gradients, outs)
-        with self._keeping(names, gradients):
+        with self._gpu_gradients.pushed(names, gradients, pulled=True):
             self._run(lib.slimps_pushpull_list, items.address, items.count, priority, lent=items)
-
-    @contextlib.contextmanager
-    def _keeping(
-        self, names: Sequence[Name], gradients: Sequence[Sequence[Array]]
-    ) -> Iterator[None]:
-        """A call that pushes. If it fails, the library may read what it was given, and what the
-        key's push before was given."""
-        try:
-            yield
-        except BaseException:
-            for name, devices in on_gpus(names, gradients).items():
-                self._gpu_gradients[name] = (self._gpu_gradients.get(name), devices)
-            raise
 
     def pull_then(
         self,

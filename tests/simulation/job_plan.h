@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a seed chooses for a simulated job, and what its weights must be.
+//
+//   const JobPlan plan = DrawPlan(/*seed=*/7, /*workers=*/4);
+//
+// Pure.
+#ifndef SLIMPS_TESTS_SIMULATION_JOB_PLAN_H_
+#define SLIMPS_TESTS_SIMULATION_JOB_PLAN_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "proto/net/testing/fault_injection.h"
+#include "tests/cluster/codec_reference.h"
+
+namespace slimps {
+
+inline constexpr size_t kPartitionElements = 100;
+inline constexpr int kPreSteps = 4;
+inline constexpr absl::Duration kPatience = absl::Minutes(5);
+inline constexpr float kLearningRate = 0.5f;  // a power of two, so that the fold's steps are exact
+
+using Weights = std::vector<std::vector<float>>;  // by tensor
+using Draws = std::mt19937_64;
+
+inline bool OneIn(uint64_t n, Draws* random) { return (*random)() % n == 0; }
+
+struct JobPlan {
+  std::string codec;
+  wire::StoreMode mode = wire::DIST_SYNC;
+  bool optimizer = true;
+  int rounds = 0;
+  std::vector<ReferenceTensor> tensors;
+  FaultPlan faults;
+  absl::Duration latency, retry_interval;
+  size_t shard_threads = 1;
+  bool awaits_acknowledgements = true;  // in some rounds
+  bool measured = false;  // thresholds; the rounds after that follow a decision about virtual times
+  // By round, from 0, which Init gives. Without the rounds behind a decision.
+  std::vector<Weights> expected;
+
+  // Nothing is lost, so nothing need be sent twice: the job ends before the first retry.
+  bool loses_nothing() const { return faults.drop + faults.truncate + faults.delay == 0; }
+
+  std::string name() const {
+    return absl::StrCat(codec, mode == wire::DIST_SYNC ? " sync" : " async",
+                        optimizer ? "" : " sums", ", ", tensors.size(), " tensors, ", rounds,
+                        " rounds, faults ", faults.drop, "/", faults.duplicate, "/",
+                        faults.truncate, "/", faults.reorder, "/", faults.delay, ", latency ",
+                        absl::FormatDuration(latency), ", retries after ",
+                        absl::FormatDuration(retry_interval), measured ? ", measured" : "");
+  }
+};
+
+// The gradient of one worker for one round.
+std::vector<float> GradientOf(const ReferenceTensor& tensor, uint32_t worker, int round);
+
+JobPlan DrawPlan(uint64_t seed, uint32_t workers);
+
+}  // namespace slimps
+
+#endif  // SLIMPS_TESTS_SIMULATION_JOB_PLAN_H_
