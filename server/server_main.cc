@@ -30,6 +30,7 @@
 #include "proto/net/address.h"
 #include "proto/net/zmq/same_host.h"
 #include "proto/net/zmq/zmq_transport.h"
+#include "proto/net/local_sockets.h"
 #include "server/service/server_node.h"
 
 DEFINE_string(job_id, "slimps", "name of the job; a scheduler of another job refuses this server");
@@ -126,7 +127,8 @@ absl::StatusOr<std::string> BindChecked(Transport* transport) {
 // Adds an endpoint for workers on this machine, beside the one for all. If that fails, they use the
 // one for all.
 void BindLocally(Transport* transport, std::vector<std::string>* endpoints) {
-  const absl::StatusOr<std::string> bound = transport->Bind(UnusedIpcAddress());
+  absl::StatusOr<std::string> bound = UnusedLocalAddress();
+  if (bound.ok()) bound = transport->Bind(*bound);
   if (bound.ok()) {
     endpoints->push_back(*bound);
   } else {

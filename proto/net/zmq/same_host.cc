@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "proto/net/zmq/same_host.h"
 
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <cstdint>
-#include <random>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "proto/base/buffer.h"
 #include "proto/net/address.h"
+#include "proto/net/local_sockets.h"
 #include "proto/net/shared/process_watch.h"
 #include "proto/net/shared/shared_memory.h"
 #include "proto/net/zmq/zmq_options.h"
@@ -42,18 +41,12 @@ std::string_view SameHostName(SameHost same_host) {
   return "";
 }
 
-std::string UnusedIpcAddress() {
-  uint64_t number = 0;
-  if (getrandom(&number, sizeof(number), 0) != sizeof(number)) number = std::random_device()();
-  return absl::StrCat("ipc://@slimps-", getpid(), "-", absl::Hex(number, absl::kZeroPad16));
-}
-
 absl::StatusOr<std::string> ChooseEndpoint(std::span<const std::string> endpoints,
                                            SameHost same_host) {
   for (const std::string& endpoint : endpoints) {
     if (same_host == SameHost::kTcp || !endpoint.starts_with(kIpc)) continue;
     const absl::StatusOr<Address> address = ParseAddress(endpoint);
-    if (address.ok() && IpcPathIsServed(address->path)) return endpoint;
+    if (address.ok() && LocalSocketIsOurs(address->path)) return endpoint;
   }
   for (const std::string& endpoint : endpoints) {
     if (!endpoint.starts_with(kIpc)) return endpoint;

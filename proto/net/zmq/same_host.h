@@ -29,13 +29,9 @@ enum class SameHost { kTcp, kIpc, kShm };
 [[nodiscard]] absl::StatusOr<SameHost> ParseSameHost(std::string_view text);
 std::string_view SameHostName(SameHost same_host);
 
-// Returns an ipc address that nobody has. It is of Linux's abstract kind: no file is made or left
-// behind, and only processes of this machine and this network namespace reach it.
-[[nodiscard]] std::string UnusedIpcAddress();
-
-// Chooses among the endpoints of one node. Returns the first ipc endpoint that a process here
-// listens on, unless `same_host` is kTcp; else the first endpoint of another kind. Connects in
-// order to try, but does not block.
+// Chooses among the endpoints of one node. Returns the first ipc endpoint that a process of this
+// user listens on here (LocalSocketIsOurs), unless `same_host` is kTcp; else the first endpoint of
+// another kind. Connects in order to try, but does not block.
 // InvalidArgument: no endpoint is left.
 [[nodiscard]] absl::StatusOr<std::string> ChooseEndpoint(std::span<const std::string> endpoints,
                                                          SameHost same_host);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "proto/net/zmq/zmq_transport.h"
 
+#include <unistd.h>
+
 #include <system_error>
 #include <utility>
 
@@ -59,6 +61,10 @@ absl::StatusOr<std::string> ZmqTransport::Bind(std::string_view address) {
   SLIMPS_ASSIGN_OR_RETURN(ZmqSocket socket, OpenSocket(context_.get(), ZMQ_ROUTER, options_));
   if (zmq_bind(socket.get(), target.c_str()) != 0) return BindError(address, zmq_errno());
   std::string endpoint = LastEndpoint(socket.get());
+  if (address.starts_with("ipc://")) {
+    SLIMPS_RETURN_IF_ERROR(SetSocketOption(
+        socket.get(), ZMQ_IPC_FILTER_UID, static_cast<int>(geteuid()), "the user who may connect"));
+  }
   bound_.push_back(std::move(socket));
   return endpoint;
 }

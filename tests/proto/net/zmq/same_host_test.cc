@@ -3,12 +3,15 @@
 #include "proto/net/zmq/same_host.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <set>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "proto/net/address.h"
+#include "proto/net/local_sockets.h"
 #include "proto/net/shared/shared_memory.h"
 #include "proto/net/zmq/zmq_transport.h"
 #include "tests/proto/net/net_messages.h"
@@ -29,7 +32,7 @@ TEST(SameHost, NamesAreReadBackAndOthersRefused) {
 
 TEST(SameHost, UnusedAddressesDifferAndCanBeListenedOn) {
   std::set<std::string> addresses;
-  for (int i = 0; i < 50; ++i) addresses.insert(UnusedIpcAddress());
+  for (int i = 0; i < 50; ++i) addresses.insert(*UnusedLocalAddress());
   EXPECT_EQ(addresses.size(), 50u);
   const absl::StatusOr<Address> address = ParseAddress(*addresses.begin());
   ASSERT_TRUE(address.ok()) << address.status();
@@ -44,25 +47,29 @@ TEST(SameHost, UnusedAddressesDifferAndCanBeListenedOn) {
 
 TEST(SameHost, TheLocalEndpointIsChosenWhereItIsServedAndWanted) {
   ZmqTransport server{ZmqTransportOptions{}};
-  const std::string local = *server.Bind(UnusedIpcAddress());
+  const std::string local = *server.Bind(*UnusedLocalAddress());
   const std::string tcp = "tcp://127.0.0.1:1";
   const std::vector<std::string> here = {tcp, local};
   EXPECT_EQ(*ChooseEndpoint(here, SameHost::kShm), local);
   EXPECT_EQ(*ChooseEndpoint(here, SameHost::kIpc), local);
   EXPECT_EQ(*ChooseEndpoint(here, SameHost::kTcp), tcp);
+  // A socket outside of this user's directory may be anybody's.
+  const std::vector<std::string> foreign = {
+      *server.Bind(absl::StrCat("ipc://@slimps-foreign-", getpid())), tcp};
+  EXPECT_EQ(*ChooseEndpoint(foreign, SameHost::kShm), tcp);
   // These endpoints belong to another machine, or to a process that has ended.
-  const std::vector<std::string> elsewhere = {UnusedIpcAddress(), "ipc://", tcp, "tcp://b:2"};
+  const std::vector<std::string> elsewhere = {*UnusedLocalAddress(), "ipc://", tcp, "tcp://b:2"};
   EXPECT_EQ(*ChooseEndpoint(elsewhere, SameHost::kShm), tcp);
   const std::vector<std::string> in_process = {"inproc://server"};
   EXPECT_EQ(*ChooseEndpoint(in_process, SameHost::kShm), "inproc://server");
 }
 
 TEST(SameHost, NoEndpointIsAnErrorThatListsThem) {
-  const std::vector<std::string> gone = {"ipc://@slimps-gone"};
+  const std::vector<std::string> gone = {"ipc:///tmp/slimps-gone"};
   for (const SameHost choice : {SameHost::kShm, SameHost::kTcp}) {
     const absl::Status status = ChooseEndpoint(gone, choice).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_NE(status.message().find("ipc://@slimps-gone"), absl::string_view::npos) << status;
+    EXPECT_NE(status.message().find("ipc:///tmp/slimps-gone"), absl::string_view::npos) << status;
   }
 }
 

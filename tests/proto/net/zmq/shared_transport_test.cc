@@ -7,14 +7,13 @@
 #include <unistd.h>
 #include <zmq.h>
 
-#include <cstddef>
-#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/clock.h"
+#include "proto/net/local_sockets.h"
 #include "proto/net/shared/shared_memory.h"
 #include "proto/net/shared/sharing_wire.h"
 #include "proto/net/zmq/same_host.h"
@@ -86,7 +85,7 @@ class SharedTransportTest : public testing::Test {
   }
 
   void Start(const ZmqTransportOptions& server, const ZmqTransportOptions& client,
-             const std::string& address = UnusedIpcAddress()) {
+             const std::string& address = *UnusedLocalAddress()) {
     server_ = std::make_unique<ZmqTransport>(server);
     const absl::StatusOr<std::string> bound = server_->Bind(address);
     ASSERT_TRUE(bound.ok()) << bound.status();
@@ -259,16 +258,13 @@ TEST_F(SharedTransportTest, OnlyRawPayloadsAreReadWhereTheLenderCanStillWrite) {
 // Breaks this process's connections to the abstract `address`, as a network would. Returns how
 // many.
 size_t BreakConnectionsTo(const std::string& address) {
-  const std::string name = std::string(1, '\0') + address.substr(std::string("ipc://@").size());
+  const std::string name = address.substr(std::string("ipc://").size());
   size_t broken = 0;
   for (int fd = 0; fd < 1024; ++fd) {
     sockaddr_un peer{};
     socklen_t bytes = sizeof(peer);
     if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &bytes) != 0) continue;
-    if (peer.sun_family != AF_UNIX || bytes != offsetof(sockaddr_un, sun_path) + name.size() ||
-        std::memcmp(peer.sun_path, name.data(), name.size()) != 0) {
-      continue;
-    }
+    if (peer.sun_family != AF_UNIX || name != peer.sun_path) continue;
     broken += shutdown(fd, SHUT_RDWR) == 0;
   }
   return broken;

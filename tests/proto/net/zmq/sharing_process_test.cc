@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "proto/net/local_sockets.h"
 #include "proto/net/shared/shared_memory.h"
 #include "proto/net/zmq/same_host.h"
 #include "proto/net/zmq/zmq_transport.h"
@@ -55,7 +56,7 @@ class SharingProcessTest : public testing::Test {
     ZmqTransportOptions options;
     options.shared_memory = &memory_;
     server_ = std::make_unique<ZmqTransport>(options);
-    address_ = *server_->Bind(UnusedIpcAddress());
+    address_ = *server_->Bind(*UnusedLocalAddress());
     EXPECT_TRUE(server_->Start(&sink_).ok());
   }
   ~SharingProcessTest() override { server_->Stop(); }
