@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -31,6 +32,9 @@ namespace slimps {
 struct Message {
   wire::Header header;
   std::vector<Payload> payloads;
+  // The node whose key a received message's connection was made with, as NodeName writes it
+  // ("worker 1"). "": the connection asked for no key. It is not sent.
+  std::string user_id = {};
 };
 
 // Part 0 is the header part, part 1 + i is payload i.

@@ -22,17 +22,28 @@ namespace {
 
 constexpr std::string_view kTcp = "tcp://";
 constexpr std::string_view kIpc = "ipc://";
+constexpr size_t kKeyDigits = 64;
 
 absl::Status NoAddress(std::string_view text, const char* why) {
   return absl::InvalidArgumentError(absl::StrCat("'", std::string(text), "' is no address: ", why,
                                                  "; expected tcp://host:port or ipc://path"));
 }
 
+bool IsKey(const std::string& text) {
+  return text.size() == kKeyDigits &&
+         std::ranges::all_of(text, [](unsigned char c) { return std::isxdigit(c) != 0; });
+}
+
 absl::StatusOr<Address> ParseTcp(std::string_view text) {
-  const std::string_view rest = text.substr(kTcp.size());
+  std::string_view rest = text.substr(kTcp.size());
+  Address address;
+  if (const size_t at = rest.find('@'); at != std::string_view::npos) {
+    address.key = std::string(rest.substr(0, at));
+    rest.remove_prefix(at + 1);
+    if (!IsKey(address.key)) return NoAddress(text, "the key before @ has not 64 hex digits");
+  }
   const size_t colon = rest.rfind(':');
   if (colon == std::string_view::npos || colon == 0) return NoAddress(text, "host or port missing");
-  Address address;
   address.host = std::string(rest.substr(0, colon));
   for (const char c : address.host) {
     const bool allowed =
@@ -74,7 +85,7 @@ std::string TextOf(const in_addr& address) {
 
 std::string Address::ToString() const {
   if (kind == Kind::kIpc) return absl::StrCat(std::string(kIpc), path);
-  return absl::StrCat(std::string(kTcp), host, ":", port);
+  return absl::StrCat(std::string(kTcp), key, key.empty() ? "" : "@", host, ":", port);
 }
 
 absl::StatusOr<Address> ParseAddress(std::string_view text) {
@@ -103,6 +114,14 @@ absl::StatusOr<std::string> ResolveAddress(std::string_view text) {
   SLIMPS_ASSIGN_OR_RETURN(Address address, ParseTcp(text));
   if (address.port == 0) return NoAddress(text, "the port is no number from 1 to 65535");
   SLIMPS_ASSIGN_OR_RETURN(address.host, ResolveIPv4(address.host));
+  return address.ToString();
+}
+
+absl::StatusOr<std::string> WithKey(std::string_view text, const std::string& key) {
+  if (key.empty() || !text.starts_with(kTcp)) return std::string(text);
+  SLIMPS_ASSIGN_OR_RETURN(Address address, ParseTcp(text));
+  address.key = key;
+  if (!IsKey(key)) return NoAddress(address.ToString(), "the key before @ has not 64 hex digits");
   return address.ToString();
 }
 

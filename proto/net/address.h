@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parses, resolves and tests transport addresses as people and rosters write them:
-// "tcp://host:port" and "ipc://path". All functions are thread-safe.
+// "tcp://host:port" and "ipc://path". With the public key of who must listen there, in hexadecimal:
+// "tcp://key@host:port". All functions are thread-safe.
 //
 //   SLIMPS_ASSIGN_OR_RETURN(Address address, ParseAddress("tcp://server-3:4711"));
 #ifndef SLIMPS_PROTO_NET_ADDRESS_H_
@@ -20,6 +21,7 @@ struct Address {
   Kind kind = Kind::kTcp;
   std::string host;  // of a tcp address, as written
   uint16_t port = 0;
+  std::string key;   // of a tcp address: 64 hexadecimal digits; "" if none is given
   std::string path;  // of an ipc address; "@name" is Linux's abstract kind, which has no file
 
   std::string ToString() const;
@@ -39,6 +41,11 @@ struct Address {
 // InvalidArgument: the address is not tcp://host:port.
 // NotFound: as for ResolveIPv4.
 [[nodiscard]] absl::StatusOr<std::string> ResolveAddress(std::string_view text);
+
+// Returns a tcp address with the public key of who must listen there, in hexadecimal. With "" for a
+// key, and for other schemes, returns the address unchanged.
+// InvalidArgument: the address is not tcp://host:port, or the key is none.
+[[nodiscard]] absl::StatusOr<std::string> WithKey(std::string_view text, const std::string& key);
 
 // Returns ResolveIPv4(host). Returns "*" and what the resolver does not know (the name of a network
 // interface) as they are.

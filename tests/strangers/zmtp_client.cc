@@ -45,7 +45,8 @@ bool Await(int fd, short events, SteadyTime deadline) {
 
 }  // namespace
 
-bool ZmtpClient::Connect(const std::string& address, const std::string& routing_id) {
+bool ZmtpClient::Connect(const std::string& address, const std::string& routing_id,
+                         const std::string& user_id) {
   Close();
   unread_.clear();
   fd_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -54,8 +55,9 @@ bool ZmtpClient::Connect(const std::string& address, const std::string& routing_
   to.sin_port = htons(static_cast<uint16_t>(std::atoi(address.c_str() + address.rfind(':') + 1)));
   inet_pton(AF_INET, "127.0.0.1", &to.sin_addr);
   if (connect(fd_, reinterpret_cast<const sockaddr*>(&to), sizeof(to)) != 0) return false;
-  const std::string ready =
+  std::string ready =
       std::string("\5READY") + Property("Socket-Type", "DEALER") + Property("Identity", routing_id);
+  if (!user_id.empty()) ready += Property("User-Id", user_id);
   if (!Write(Greeting()) || !WritePart(ready, kCommand)) return false;
   const SteadyTime deadline = MachineClock()->Now() + kHandshake;
   if (!Read(kGreetingBytes, deadline)) return false;

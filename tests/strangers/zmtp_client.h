@@ -25,8 +25,10 @@ class ZmtpClient final {
   ZmtpClient(const ZmtpClient&) = delete;
   ZmtpClient& operator=(const ZmtpClient&) = delete;
 
-  // Connects to "tcp://127.0.0.1:PORT". Returns true once the other side has said READY too.
-  bool Connect(const std::string& address, const std::string& routing_id = "");
+  // Connects to "tcp://127.0.0.1:PORT". Returns true once the other side has said READY too. With a
+  // `user_id` it claims to be that user, as only a ZAP handler may say.
+  bool Connect(const std::string& address, const std::string& routing_id = "",
+               const std::string& user_id = "");
   void Close();
 
   // Returns false if the connection is broken.

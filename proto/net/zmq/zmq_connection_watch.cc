@@ -14,6 +14,14 @@ namespace {
 // The interval at which strangers' connections are checked for what ZeroMQ holds of them.
 constexpr absl::Duration kStrangersInterval = absl::Milliseconds(20);
 
+// `why` is that of the monitor's event.
+absl::Status Refusal(int why) {
+  constexpr int kKeyRefused = 400;
+  if (why == kKeyRefused) return absl::PermissionDeniedError("the other side refuses our key");
+  return absl::PermissionDeniedError(
+      "the other side does not speak as we do: one of both has keys, or it is none of ours");
+}
+
 }  // namespace
 
 ZmqConnectionWatch::ZmqConnectionWatch(const ZmqTransportOptions* options, TransportState* state,
@@ -29,6 +37,7 @@ void ZmqConnectionWatch::HeedEvents(ZmqLink* link) {
     const bool lost = event.kind == ZmqMonitor::Kind::kDisconnected;
     if (!link->is_router) {
       if (lost) sink_->OnConnectionLost(link->peer);
+      if (event.kind == ZmqMonitor::Kind::kRefused) peers_->Drop(link->peer, Refusal(event.fd));
     } else if (!lost) {
       connections_.Accepted(event.fd);
       next_look_ = SteadyTime::InfinitePast();

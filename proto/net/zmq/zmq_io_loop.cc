@@ -107,7 +107,7 @@ bool ZmqIoLoop::CheckEvents() {
   bool work = sender_.more_to_send();
   for (ZmqLink& link : peers_.links()) {
     link.CheckReadiness();
-    work |= link.readable && !receiver_.IsFull();
+    work |= (link.readable || !link.events.empty()) && !receiver_.IsFull();
     work |= link.writable && !link.is_router && peers_.IsHeldUnwritable(link.peer);
   }
   return work;

@@ -8,9 +8,13 @@
 namespace slimps {
 
 void ZmqLink::Watch(void* context) {
-  absl::StatusOr<ZmqMonitor> watching = ZmqMonitor::Watch(context, socket.get());
+  absl::StatusOr<ZmqMonitor> watching = ZmqMonitor::Watch(
+      context, socket.get(), is_router ? ZmqMonitor::Side::kBound : ZmqMonitor::Side::kConnecting);
   // Without a monitor, connections are known only by the messages that come from them.
-  if (watching.ok()) monitor = *std::move(watching);
+  if (!watching.ok()) return;
+  monitor = *std::move(watching);
+  // ZeroMQ signals new events only to a reader that has found none.
+  TakeEvents();
 }
 
 void ZmqLink::TakeEvents() {

@@ -28,6 +28,7 @@ struct ZmqLink {
   int fd = -1;  // readable when ZMQ_EVENTS may have changed
   bool is_router = false;
   bool is_ipc = false;
+  bool is_curve = false;    // a ROUTER's: each message has a proven user id
   PeerTable peers;          // a ROUTER's
   PeerId peer{};            // a DEALER's
   ZmqMonitor monitor = {};  // after the socket, so that it is destroyed first

@@ -15,8 +15,13 @@
 #include "proto/base/status_macros.h"
 
 namespace slimps {
+namespace {
 
-absl::StatusOr<ZmqMonitor> ZmqMonitor::Watch(void* context, void* socket) {
+constexpr int kRefusals = ZMQ_EVENT_HANDSHAKE_FAILED_AUTH | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL;
+
+}  // namespace
+
+absl::StatusOr<ZmqMonitor> ZmqMonitor::Watch(void* context, void* socket, Side side) {
   static std::atomic<uint64_t> names{0};
   const std::string address = absl::StrCat("inproc://slimps-monitor-", ++names);
   const auto failed = [](const char* what) {
@@ -29,10 +34,9 @@ absl::StatusOr<ZmqMonitor> ZmqMonitor::Watch(void* context, void* socket) {
   // No high-water mark: at a mark ZeroMQ's I/O thread would wait for us.
   SLIMPS_RETURN_IF_ERROR(SetSocketOption(monitor.events_.get(), ZMQ_RCVHWM, 0, "receive mark"));
   SLIMPS_RETURN_IF_ERROR(SetSocketOption(monitor.events_.get(), ZMQ_LINGER, 0, "linger"));
-  if (zmq_socket_monitor(socket, address.c_str(), ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED) !=
-      0) {
-    return failed("monitor");
-  }
+  constexpr int kOfAll = ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED;
+  const int events = side == Side::kBound ? kOfAll : kOfAll | kRefusals;
+  if (zmq_socket_monitor(socket, address.c_str(), events) != 0) return failed("monitor");
   monitor.watched_ = socket;
   if (zmq_connect(monitor.events_.get(), address.c_str()) != 0) return failed("monitor's events");
   return monitor;
@@ -71,6 +75,7 @@ std::vector<ZmqMonitor::Event> ZmqMonitor::Take() {
     while (part.more() && part.Receive(events_.get())) {
     }
     if (event == ZMQ_EVENT_ACCEPTED) events.push_back({Kind::kAccepted, fd});
+    if ((event & kRefusals) != 0) events.push_back({Kind::kRefused, fd});
     if (event == ZMQ_EVENT_DISCONNECTED) events.push_back({Kind::kDisconnected, fd});
   }
   return events;

@@ -18,19 +18,21 @@ namespace slimps {
 // Owned by the I/O thread, like the socket.
 class ZmqMonitor final {
  public:
-  enum class Kind { kAccepted, kDisconnected };
+  enum class Kind { kAccepted, kDisconnected, kRefused };
+  enum class Side { kBound, kConnecting };
   struct Event {
     Kind kind;
-    int fd;  // of the connection
+    int fd;  // of the connection; of kRefused: ZAP's status, or ZeroMQ's number of what is wrong
   };
 
   // Makes a monitor that watches nothing.
   ZmqMonitor() = default;
 
-  // Watches `socket`.
+  // Watches `socket`. kRefused comes on the connecting side alone: the other side refuses this
+  // node's key, or does not speak as this one does. ZeroMQ does not try again.
   // REQUIRES: `socket` outlives the monitor.
   // ResourceExhausted: ZeroMQ has no more sockets.
-  [[nodiscard]] static absl::StatusOr<ZmqMonitor> Watch(void* context, void* socket);
+  [[nodiscard]] static absl::StatusOr<ZmqMonitor> Watch(void* context, void* socket, Side side);
 
   ~ZmqMonitor() { Stop(); }
   ZmqMonitor(ZmqMonitor&& other) noexcept;

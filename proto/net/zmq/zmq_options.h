@@ -9,9 +9,12 @@
 #define SLIMPS_PROTO_NET_ZMQ_ZMQ_OPTIONS_H_
 
 #include <cstddef>
+#include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "proto/net/identity/allowed_keys.h"
 #include "proto/net/shared/shared_memory.h"
 #include "proto/net/transport_options.h"
 #include "proto/net/zmq/zmq_socket.h"
@@ -56,6 +59,13 @@ struct ZmqTransportOptions : TransportOptions {
   size_t min_shared_bytes = size_t{32} << 10;  // smaller payloads travel in-line
   // What may be lent to one process at a time. Beyond it payloads travel in-line.
   size_t max_leased_bytes_per_process = size_t{1} << 30;
+
+  // This node's secret key (proto/net/identity). With it every tcp socket speaks CURVE, and none
+  // speaks plainly. Empty: none does.
+  std::string secret_key;
+  // With a secret key: who may connect to a bound tcp address. Stop closes it. Null: this
+  // node binds none.
+  std::shared_ptr<AllowedKeys> allowed_keys;
 
   // For each bound address. Beyond it the peer that was silent the longest is forgotten
   // (peer_table.h).

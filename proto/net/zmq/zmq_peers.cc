@@ -7,6 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/status_macros.h"
+#include "proto/net/address.h"
+#include "proto/net/identity/node_keys.h"
+#include "proto/net/zmq/curve/zmq_curve.h"
 
 namespace slimps {
 namespace {
@@ -33,6 +36,7 @@ ZmqPeers::ZmqPeers(const ZmqTransportOptions* options, TransportState* state, Me
                              .fd = fd,
                              .is_router = true,
                              .is_ipc = is_ipc,
+                             .is_curve = !is_ipc && !options_.secret_key.empty(),
                              .peers = PeerTable(options_.max_remembered_peers)});
     if (options_.strangers.has_value()) links_.back().Watch(context_.get());
   }
@@ -50,8 +54,13 @@ ZmqRoute* ZmqPeers::Find(PeerId peer) {
 // ---- who comes and goes -------------------------------------------------------------------------
 
 absl::StatusOr<ZmqSocket> ZmqPeers::Connect(const std::string& address) {
+  SLIMPS_ASSIGN_OR_RETURN(Address to, ParseAddress(address));
   SLIMPS_ASSIGN_OR_RETURN(ZmqSocket socket, OpenSocket(context_.get(), ZMQ_DEALER, options_));
-  if (zmq_connect(socket.get(), address.c_str()) == 0) return socket;
+  if (const std::string key = std::exchange(to.key, ""); !key.empty()) {
+    SLIMPS_ASSIGN_OR_RETURN(const std::string server_key, ParseNodeKey(key));
+    SLIMPS_RETURN_IF_ERROR(UseCurve(socket.get(), options_.secret_key, server_key));
+  }
+  if (zmq_connect(socket.get(), to.ToString().c_str()) == 0) return socket;
   return absl::InvalidArgumentError(
       absl::StrCat("cannot connect to ", address, ": ", zmq_strerror(zmq_errno())));
 }
@@ -80,19 +89,22 @@ void ZmqPeers::OpenConnections() {
   }
 }
 
-PeerId ZmqPeers::PeerOf(ZmqLink* link, const std::string& routing_id, int fd, uint64_t connection) {
-  if (const std::optional<PeerId> known = link->peers.Find(routing_id)) {
-    if (routes_.at(*known).connection == connection) return *known;
-    // A new connection that names the routing id of an old peer is not taken for that peer.
+PeerId ZmqPeers::PeerOf(ZmqLink* link, const Origin& origin) {
+  if (const std::optional<PeerId> known = link->peers.Find(origin.routing_id)) {
+    const ZmqRoute& route = routes_.at(*known);
+    if (route.connection == origin.connection && route.user_id == origin.user_id) return *known;
+    // A new connection that names the routing id of an old peer is not taken for that peer. Where
+    // connections are not told apart, the user id tells.
     Drop(*known, absl::UnavailableError("the peer is gone"));
   }
   const PeerId peer = state_->AcceptPeer();
-  const std::optional<PeerId> evicted = link->peers.Add(routing_id, peer);
+  const std::optional<PeerId> evicted = link->peers.Add(origin.routing_id, peer);
   routes_.insert_or_assign(peer, ZmqRoute{.link = link,
-                                          .routing_id = routing_id,
+                                          .routing_id = origin.routing_id,
                                           .is_stranger = options_.strangers.has_value(),
-                                          .fd = fd,
-                                          .connection = connection});
+                                          .fd = origin.fd,
+                                          .connection = origin.connection,
+                                          .user_id = origin.user_id});
   if (link->is_ipc) sharing_->AddPeer(peer);
   if (evicted) {
     Drop(*evicted, absl::ResourceExhaustedError(absl::StrCat(

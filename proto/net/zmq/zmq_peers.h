@@ -3,7 +3,7 @@
 // now. Those are held in the send queue.
 //
 //   peers.OpenConnections();                          // those that callers asked for
-//   const PeerId from = peers.PeerOf(link, routing_id, fd, connection);
+//   const PeerId from = peers.PeerOf(link, {routing_id, fd, connection, user_id});
 //   if (ZmqRoute* route = peers.Find(to)) ...         // send; then HoldIfAhead or HoldUnwritable
 //   peers.ReleaseHeld(now);
 #ifndef SLIMPS_PROTO_NET_ZMQ_ZMQ_PEERS_H_
@@ -43,6 +43,7 @@ struct ZmqRoute {
   bool is_stranger = false;
   int fd = -1;
   uint64_t connection = 0;
+  std::string user_id;  // that of its first message
 };
 
 // Thread-compatible: used by one turn of the I/O loop at a time. Owned by the loop.
@@ -62,9 +63,17 @@ class ZmqPeers final {
   // Makes the connections that callers asked for. Their peers are held until they are writable.
   void OpenConnections();
 
-  // Returns the peer behind a routing id of a ROUTER; a new one if the routing id is new, or comes
-  // by another connection than before. The peer that had it is then dropped.
-  PeerId PeerOf(ZmqLink* link, const std::string& routing_id, int fd, uint64_t connection);
+  // What came with a message of a ROUTER.
+  struct Origin {
+    std::string routing_id;
+    int fd = -1;
+    uint64_t connection = 0;
+    std::string user_id;
+  };
+
+  // Returns the peer behind the routing id; a new one if the routing id is new, or comes by another
+  // connection or with another user id than before. The peer that had it is then dropped.
+  PeerId PeerOf(ZmqLink* link, const Origin& origin);
 
   // Forgets the peer. Reports what was queued for it as undeliverable.
   void Drop(PeerId peer, const absl::Status& why);

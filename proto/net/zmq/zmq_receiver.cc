@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/base/out_of_memory.h"
 #include "proto/base/status_macros.h"
+#include "proto/net/zmq/curve/zmq_curve.h"
 
 namespace slimps {
 namespace {
@@ -60,13 +61,16 @@ bool ZmqReceiver::ReceiveOne(ZmqLink* link) {
   size_t too_many = 0;
   size_t bytes = 0;  // with ZeroMQ's framing, as TCP counted them
   int fd = -1;
+  std::string user_id;
   while (more) {
     part = std::make_shared<ZmqPart>();
     if (!part->Receive(link->socket.get())) break;
     more = part->more();
     fd = part->source_fd();  // the part with the routing id may have none
+    if (link->is_curve) user_id = part->user_id();
     // ZMTP frames a part with 2 bytes, or with 9 if it is long.
-    bytes += part->bytes().size() + (part->bytes().size() < 256 ? 2 : 9);
+    const size_t size = part->bytes().size() + (link->is_curve ? kCurvePartBytes : 0);
+    bytes += size + (size < 256 ? 2 : 9);
     // Read further even beyond the limit, so that the next message begins at its first part.
     if (parts.size() <= options_.limits.max_payload_frames) {
       parts.push_back(std::move(part));
@@ -74,13 +78,13 @@ bool ZmqReceiver::ReceiveOne(ZmqLink* link) {
       ++too_many;
     }
   }
-  const PeerId from = routing_id == nullptr ? link->peer : PeerOf(link, *routing_id, fd);
+  const PeerId from = routing_id == nullptr ? link->peer : PeerOf(link, *routing_id, fd, user_id);
   if (routing_id != nullptr) watch_->Received(fd, from, bytes);
-  TakeParts(*link, from, std::move(parts), too_many);
+  TakeParts(*link, from, user_id, std::move(parts), too_many);
   return true;
 }
 
-PeerId ZmqReceiver::PeerOf(ZmqLink* link, const ZmqPart& part, int fd) {
+PeerId ZmqReceiver::PeerOf(ZmqLink* link, const ZmqPart& part, int fd, const std::string& user_id) {
   const std::span<const std::byte> bytes = part.bytes();
   const std::string routing_id(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   if (options_.strangers.has_value() && !link->peers.Find(routing_id).has_value()) {
@@ -88,11 +92,16 @@ PeerId ZmqReceiver::PeerOf(ZmqLink* link, const ZmqPart& part, int fd) {
     watch_->CatchUp(link);
   }
   const uint64_t connection = watch_->NumberOf(link, fd);
-  return peers_->PeerOf(link, routing_id, fd, connection);
+  return peers_->PeerOf(
+      link, {.routing_id = routing_id, .fd = fd, .connection = connection, .user_id = user_id});
 }
 
-void ZmqReceiver::TakeParts(const ZmqLink& link, PeerId from, ReceivedParts parts,
-                            size_t too_many) {
+void ZmqReceiver::TakeParts(const ZmqLink& link, PeerId from, const std::string& user_id,
+                            ReceivedParts parts, size_t too_many) {
+  // No CURVE connection has a message without one, since the handler gives none.
+  if (link.is_curve && user_id.empty()) {
+    return state_->ReportBadFrame(sink_, from, absl::PermissionDeniedError("no proven sender"));
+  }
   if (too_many > 0) {
     return state_->ReportBadFrame(sink_, from,
                                   absl::InvalidArgumentError(absl::StrCat(
@@ -111,6 +120,7 @@ void ZmqReceiver::TakeParts(const ZmqLink& link, PeerId from, ReceivedParts part
   const auto parse = [&] { return ParseParts(link, from, std::move(parts), &bytes); };
   absl::StatusOr<Message> message = OrOutOfMemory(parse, "a received message");
   if (!message.ok()) return state_->ReportBadFrame(sink_, from, message.status());
+  message->user_id = user_id;
   state_->CountReceived(bytes);
   if (arrivals_.emulated()) {
     arrivals_.Push(from, *std::move(message), bytes, options_.clock->Now());

@@ -47,8 +47,9 @@ class ZmqReceiver final {
 
  private:
   bool ReceiveOne(ZmqLink* link);
-  PeerId PeerOf(ZmqLink* link, const ZmqPart& routing_id, int fd);
-  void TakeParts(const ZmqLink& link, PeerId from, ReceivedParts parts, size_t parts_too_many);
+  PeerId PeerOf(ZmqLink* link, const ZmqPart& routing_id, int fd, const std::string& user_id);
+  void TakeParts(const ZmqLink& link, PeerId from, const std::string& user_id, ReceivedParts parts,
+                 size_t parts_too_many);
   void TakeControl(PeerId from, const ZmqPart& part);
   // Adds the size of borrowed payloads to `bytes`.
   absl::StatusOr<Message> ParseParts(const ZmqLink& link, PeerId from, ReceivedParts parts,

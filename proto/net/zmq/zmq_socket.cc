@@ -85,6 +85,10 @@ bool ZmqPart::Receive(void* socket) {
   return UnlessInterrupted([&] { return zmq_msg_recv(&message_, socket, ZMQ_DONTWAIT); }) >= 0;
 }
 
+bool ZmqPart::Await(void* socket) {
+  return UnlessInterrupted([&] { return zmq_msg_recv(&message_, socket, 0); }) >= 0;
+}
+
 int Events(void* socket) {
   int events = 0;
   size_t size = sizeof(events);

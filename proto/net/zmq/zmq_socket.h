@@ -50,8 +50,17 @@ class ZmqPart final {
   // Receives the next part without waiting. Returns false if there is none.
   bool Receive(void* socket);
 
+  // Waits for the next part. Returns false if the socket's context ends first.
+  bool Await(void* socket);
+
   // Returns the descriptor of the connection on which the part came; -1 if it came by none.
   int source_fd() const { return zmq_msg_get(&message_, ZMQ_SRCFD); }
+  // Returns whose key the connection was made with, as the ZapHandler named it; "" where no key was
+  // asked for. Only on a CURVE connection is it proven: on others the peer may name what it likes.
+  std::string user_id() const {
+    const char* const name = zmq_msg_gets(&message_, "User-Id");
+    return name == nullptr ? "" : name;
+  }
   bool more() const { return zmq_msg_more(&message_) != 0; }
   std::span<const std::byte> bytes() const {
     zmq_msg_t* message = const_cast<zmq_msg_t*>(&message_);

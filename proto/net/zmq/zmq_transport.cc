@@ -9,6 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "proto/base/status_macros.h"
 #include "proto/net/address.h"
+#include "proto/net/zmq/curve/zap_handler.h"
+#include "proto/net/zmq/curve/zmq_curve.h"
 #include "proto/net/zmq/zmq_io_loop.h"
 
 namespace slimps {
@@ -59,14 +61,28 @@ absl::StatusOr<std::string> ZmqTransport::Bind(std::string_view address) {
   MutexLock lock(&mutex_);
   if (started_) return absl::FailedPreconditionError("Bind comes before Start");
   SLIMPS_ASSIGN_OR_RETURN(ZmqSocket socket, OpenSocket(context_.get(), ZMQ_ROUTER, options_));
-  if (zmq_bind(socket.get(), target.c_str()) != 0) return BindError(address, zmq_errno());
-  std::string endpoint = LastEndpoint(socket.get());
   if (address.starts_with("ipc://")) {
     SLIMPS_RETURN_IF_ERROR(SetSocketOption(
         socket.get(), ZMQ_IPC_FILTER_UID, static_cast<int>(geteuid()), "the user who may connect"));
+  } else if (!options_.secret_key.empty()) {
+    SLIMPS_RETURN_IF_ERROR(Secure(socket.get()));
   }
+  if (zmq_bind(socket.get(), target.c_str()) != 0) return BindError(address, zmq_errno());
+  std::string endpoint = LastEndpoint(socket.get());
   bound_.push_back(std::move(socket));
   return endpoint;
+}
+
+absl::Status ZmqTransport::Secure(void* socket) {
+  if (zap_ == nullptr) {
+    if (options_.allowed_keys == nullptr) {
+      return absl::InvalidArgumentError("whoever binds with a key must know who may connect");
+    }
+    auto handler = std::make_unique<ZapHandler>(options_.allowed_keys);
+    SLIMPS_RETURN_IF_ERROR(handler->Start(context_.get()));
+    zap_ = std::move(handler);
+  }
+  return ServeCurve(socket, options_.secret_key);
 }
 
 absl::Status ZmqTransport::Start(MessageSink* sink) {
@@ -95,6 +111,14 @@ absl::StatusOr<PeerId> ZmqTransport::Connect(std::string_view address) {
     return absl::InvalidArgumentError(absl::StrCat(
         "'", std::string(address), "' can be listened on, not connected to: host and port needed"));
   }
+  if (parsed.kind == Address::Kind::kTcp && parsed.key.empty() != options_.secret_key.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", std::string(address),
+                     parsed.key.empty()
+                         ? "': the public key of who listens there is needed, since this node has "
+                           "keys"
+                         : "': this node has no key of its own"));
+  }
   return state_.Connect(parsed.ToString());
 }
 
@@ -109,6 +133,8 @@ absl::Status ZmqTransport::Send(PeerId to, Message message, SendOptions options)
 }
 
 void ZmqTransport::Stop() {
+  // Else a handshake that waits for keys would hold up the context's end.
+  if (options_.allowed_keys != nullptr) options_.allowed_keys->Close();
   state_.Stop();
   Thread io_thread;
   {

@@ -18,6 +18,8 @@
 //    machine. Payloads not returned by then are kept until those processes have ended
 //    (orphaned_loans.h).
 //  - A remote process that reconnects is a new peer.
+//  - With a secret key, tcp connections are encrypted. The other side of Connect is the one whose
+//    key the address names, and Message::user_id says with whose key a message came to a bound one.
 //  - ZeroMQ itself drops bytes that are not ZMTP. OnBadFrame reports a ZMTP message that is no
 //    frame of ours.
 #ifndef SLIMPS_PROTO_NET_ZMQ_ZMQ_TRANSPORT_H_
@@ -41,6 +43,7 @@
 
 namespace slimps {
 
+class ZapHandler;
 class ZmqIoLoop;
 
 // Thread-safe.
@@ -61,12 +64,16 @@ class ZmqTransport final : public Transport {
   [[nodiscard]] TransportStats stats() const override;
 
  private:
+  // Makes the bound socket a CURVE server. The first one starts the thread that checks keys.
+  absl::Status Secure(void* socket) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
   const ZmqTransportOptions options_;
   TransportState state_;
 
-  Mutex mutex_;                                           // guards starting and stopping
-  ZmqContext context_ ABSL_GUARDED_BY(mutex_);            // moves to loop_ in Start
-  std::vector<ZmqSocket> bound_ ABSL_GUARDED_BY(mutex_);  // moves to loop_ in Start
+  Mutex mutex_;                                              // guards starting and stopping
+  std::unique_ptr<ZapHandler> zap_ ABSL_GUARDED_BY(mutex_);  // before the context, and loop_
+  ZmqContext context_ ABSL_GUARDED_BY(mutex_);               // moves to loop_ in Start
+  std::vector<ZmqSocket> bound_ ABSL_GUARDED_BY(mutex_);     // moves to loop_ in Start
   bool started_ ABSL_GUARDED_BY(mutex_) = false;
   std::unique_ptr<ZmqIoLoop> loop_ ABSL_GUARDED_BY(mutex_);
   std::atomic<ZmqIoLoop*> running_{nullptr};  // publishes loop_ to senders

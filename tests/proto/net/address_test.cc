@@ -86,6 +86,24 @@ TEST(Address, LoopbackIsWhatOnlyThisMachineReaches) {
   }
 }
 
+TEST(Address, AKeyStandsBeforeTheHost) {
+  const std::string key(64, 'a');
+  const std::string text = absl::StrCat("tcp://", key, "@host:1");
+  const absl::StatusOr<Address> address = ParseAddress(text);
+  ASSERT_TRUE(address.ok()) << address.status();
+  EXPECT_EQ(address->key, key);
+  EXPECT_EQ(address->host, "host");
+  EXPECT_EQ(address->ToString(), text);
+  EXPECT_EQ(WithKey("tcp://host:1", key).value(), text);
+  EXPECT_EQ(WithKey("tcp://host:1", "").value(), "tcp://host:1");
+  EXPECT_EQ(WithKey("ipc://path", key).value(), "ipc://path");
+  for (const std::string& bad : {std::string(63, 'a'), std::string(64, 'g')}) {
+    EXPECT_EQ(ParseAddress(absl::StrCat("tcp://", bad, "@host:1")).status().code(),
+              absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(WithKey("tcp://host:1", bad).status().code(), absl::StatusCode::kInvalidArgument);
+  }
+}
+
 TEST(Address, WhoIsBehindInAcceptingServesAPathAllTheSame) {
   const std::string path = absl::StrCat("@slimps-busy-", getpid());
   sockaddr_un address{};
