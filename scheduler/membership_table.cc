@@ -41,10 +41,7 @@ uint32_t MembershipTable::CountOfRole(wire::Role role) const {
 }
 
 Member* MembershipTable::FindIncarnation(const Incarnation& incarnation) {
-  for (auto& [place, member] : members_) {
-    if (IncarnationOf(member.entry) == incarnation) return &member;
-  }
-  return nullptr;
+  return const_cast<Member*>(HolderOf(incarnation));
 }
 
 absl::Status MembershipTable::CheckRegistration(const wire::Header& header) const {
@@ -76,9 +73,11 @@ absl::Status MembershipTable::CheckRegistration(const wire::Header& header) cons
   return CheckNames(registration);
 }
 
-bool MembershipTable::Knows(const Incarnation& incarnation) const {
-  return std::ranges::any_of(
-      members_, [&](const auto& one) { return IncarnationOf(one.second.entry) == incarnation; });
+const Member* MembershipTable::HolderOf(const Incarnation& incarnation) const {
+  for (const auto& [place, member] : members_) {
+    if (IncarnationOf(member.entry) == incarnation) return &member;
+  }
+  return nullptr;
 }
 
 std::vector<const Member*> MembershipTable::FormerSelves(const wire::Register& registration) const {
@@ -117,7 +116,8 @@ absl::StatusOr<uint32_t> MembershipTable::ChooseRank(const wire::Register& regis
 }
 
 absl::StatusOr<const Member*> MembershipTable::Register(const wire::Header& header, PeerId peer,
-                                                        SteadyTime now) {
+                                                        SteadyTime now,
+                                                        const std::string& public_key) {
   SLIMPS_RETURN_IF_ERROR(CheckRegistration(header));
   const wire::Register& registration = header.register_();
   Member* known = FindIncarnation(IncarnationOf(header));
@@ -136,6 +136,7 @@ absl::StatusOr<const Member*> MembershipTable::Register(const wire::Header& head
   *member.entry.mutable_endpoints() = registration.endpoints();
   member.entry.set_host(registration.host());
   member.entry.set_pid(registration.pid());
+  member.entry.set_public_key(public_key);
   SetIncarnation(IncarnationOf(header), &member.entry);
   member.peer = peer;
   member.last_heard = now;

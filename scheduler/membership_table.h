@@ -69,14 +69,17 @@ class MembershipTable final {
 
   // Returns OK if Register would admit a node with this header, given a free rank.
   [[nodiscard]] absl::Status CheckRegistration(const wire::Header& header) const;
-  bool Knows(const Incarnation& incarnation) const;
+  bool Knows(const Incarnation& incarnation) const { return HolderOf(incarnation) != nullptr; }
+  // Returns the member with this incarnation, or nullptr. Valid as long as Register's.
+  const Member* HolderOf(const Incarnation& incarnation) const;
 
   // Returns the live members that this node may be, started again. A node that wants a rank may be
   // the member of its role with that rank. Otherwise it may be any member of its role on its host.
   // Valid until the next Register or Remove.
   std::vector<const Member*> FormerSelves(const wire::Register& registration) const;
 
-  // Admits a node, or finds it again. The member is valid until the next Register or Remove.
+  // Admits a node, or finds it again. `public_key` stands in the roster. The member is valid until
+  // the next Register or Remove.
   // FailedPrecondition: another job.
   // InvalidArgument: wrong role, counts or rank, no incarnation, no endpoint of a server, or names
   // too long.
@@ -84,7 +87,8 @@ class MembershipTable final {
   // ResourceExhausted: the job has all its nodes of this role.
   // Unavailable: as in Heard.
   [[nodiscard]] absl::StatusOr<const Member*> Register(const wire::Header& header, PeerId peer,
-                                                       SteadyTime now);
+                                                       SteadyTime now,
+                                                       const std::string& public_key = "");
 
   // Notes that a member was heard. The member is valid until the next Register or Remove.
   // NotFound: the sender is no member, or was replaced.

@@ -11,7 +11,10 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
+#include <set>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/clock.h"
@@ -21,6 +24,8 @@
 #include "proto/base/status_copy.h"
 #include "proto/base/status_macros.h"
 #include "proto/net/address.h"
+#include "proto/net/identity/node_keys.h"
+#include "proto/net/membership/node_name.h"
 #include "proto/net/zmq/zmq_transport.h"
 #include "scheduler/scheduler_service.h"
 
@@ -28,11 +33,18 @@ DEFINE_string(job_id, "slimps", "name of the job; nodes of another job are refus
 DEFINE_int32(num_workers, 1, "how many workers the job has (environment: DMLC_NUM_WORKER)");
 DEFINE_int32(num_servers, 1, "how many servers the job has (environment: DMLC_NUM_SERVER)");
 DEFINE_string(bind, "",
-              "address to listen on; one that other machines reach needs --insecure (environment: "
+              "address to listen on; one that other machines reach needs --key_file (environment: "
               "DMLC_PS_ROOT_URI; else 127.0.0.1)");
 DEFINE_int32(port, 0, "port to listen on, 0: any free one (environment: DMLC_PS_ROOT_PORT)");
 DEFINE_string(port_file, "", "file to write the port to, once it is known");
-DEFINE_bool(insecure, false, "listen on --bind even where others on the network can reach it");
+DEFINE_bool(insecure, false,
+            "listen on --bind without keys, even where others on the network can reach it");
+DEFINE_string(key_file, "",
+              "file with the scheduler's secret key, as slimps keygen makes it (environment: "
+              "SLIMPS_KEY_FILE); needs --allow_file");
+DEFINE_string(allow_file, "",
+              "file with the public keys of all servers and workers: lines \"ROLE RANK KEY\" "
+              "(environment: SLIMPS_ALLOW_FILE)");
 DEFINE_int32(heartbeat_interval_ms, 1000, "how often each node tells the scheduler that it lives");
 DEFINE_int32(heartbeat_timeout_ms, 10000, "how long a node may be silent before the job fails");
 DEFINE_int32(roster_timeout_s, 60, "how long to wait for all nodes to come");
@@ -43,6 +55,11 @@ namespace {
 SchedulerOptions OptionsFromFlags() {
   CheckRole("scheduler");
   TakeFromEnvironment("port", "DMLC_PS_ROOT_PORT");
+  TakeFromEnvironment("key_file", "SLIMPS_KEY_FILE");
+  TakeFromEnvironment("allow_file", "SLIMPS_ALLOW_FILE");
+  if (FLAGS_key_file.empty() != FLAGS_allow_file.empty()) {
+    DieOfUsage("--key_file and --allow_file go together, got one of them");
+  }
   SettleJobSize(FLAGS_num_workers, FLAGS_num_servers);
   CheckRange("port", FLAGS_port, 0, 65535);
   CheckRange("heartbeat_interval_ms", FLAGS_heartbeat_interval_ms, 1, 3600'000);
@@ -72,10 +89,10 @@ std::string ChooseBind(const std::string& bind, const std::string& uri) {
   const std::string source = from_uri ? "DMLC_PS_ROOT_URI=" : "--bind=";
   const std::string chosen = from_uri ? uri : bind.empty() ? "127.0.0.1" : bind;
   const bool is_open = !IsLoopback(ResolveForBind(chosen));
-  if (is_open && !FLAGS_insecure) {
+  if (is_open && FLAGS_key_file.empty() && !FLAGS_insecure) {
     DieOfUsage(absl::StrCat(source, chosen,
-                            " can be reached by others and traffic is not encrypted: give "
-                            "--insecure if that network is trusted"));
+                            " can be reached by others, and without keys traffic is not encrypted: "
+                            "give --key_file, or --insecure if that network is trusted"));
   }
   if (!is_open && !uri.empty() && !IsLoopback(ResolveForBind(uri))) {
     DieOfUsage(absl::StrCat(source, chosen, ": nodes look for the scheduler at DMLC_PS_ROOT_URI=",
@@ -103,11 +120,39 @@ void TickUntilDone(SchedulerService* service, const sigset_t& signals, absl::Dur
   }
 }
 
-absl::Status Run(const SchedulerOptions& options, const std::string& bind) {
+// Reads the job's keys, if there are any, and lets their holders connect.
+absl::Status TakeKeys(SchedulerOptions* options, ZmqTransportOptions* transport) {
+  if (FLAGS_key_file.empty()) {
+    if (FLAGS_insecure) LOG(WARNING) << kInsecureWarning;
+    return absl::OkStatus();
+  }
+  SLIMPS_ASSIGN_OR_RETURN(transport->secret_key, ReadKeyFile(FLAGS_key_file));
+  SLIMPS_ASSIGN_OR_RETURN(options->allowed, ReadAllowFile(FLAGS_allow_file));
+  AllowedKeys::Owners owners;
+  std::set<std::string> missing;
+  for (uint32_t i = 0; i < options->num_servers; ++i) missing.insert(NodeName(wire::SERVER, i));
+  for (uint32_t i = 0; i < options->num_workers; ++i) missing.insert(NodeName(wire::WORKER, i));
+  for (const AllowedNode& node : options->allowed) {
+    const std::string name = NodeName(node.role, node.rank);
+    missing.erase(name);
+    owners[node.public_key] = name;
+  }
+  if (!missing.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(FLAGS_allow_file, ": no key of ", *missing.begin(), ", which the job has"));
+  }
+  auto allowed = std::make_shared<AllowedKeys>();
+  allowed->Set(std::move(owners));
+  transport->allowed_keys = std::move(allowed);
+  return absl::OkStatus();
+}
+
+absl::Status Run(SchedulerOptions options, const std::string& bind) {
   const sigset_t signals = BlockStopSignals();
   const RealClock clock;
   ZmqTransportOptions transport_options;
   transport_options.strangers.emplace();
+  SLIMPS_RETURN_IF_ERROR(TakeKeys(&options, &transport_options));
   ZmqTransport transport(transport_options);
   SchedulerService service(&transport, options, &clock);
   SLIMPS_ASSIGN_OR_RETURN(const std::string address,

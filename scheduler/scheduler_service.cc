@@ -35,7 +35,8 @@ void SchedulerService::Change(
 
 void SchedulerService::OnMessage(PeerId from, Message message) {
   Change([&](SchedulerState& state) {
-    SchedulerState::Outbox outbox = state.Handle(from, message.header, clock_->Now());
+    SchedulerState::Outbox outbox =
+        state.Handle(from, message.header, clock_->Now(), message.user_id);
     if (state.members().IsConnected(from)) transport_->Admit(from);
     return outbox;
   });

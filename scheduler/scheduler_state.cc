@@ -9,6 +9,7 @@
 #include "proto/incarnation.h"
 #include "proto/net/membership/node_name.h"
 #include "proto/status_proto.h"
+#include "scheduler/replies.h"
 
 namespace slimps {
 namespace {
@@ -20,28 +21,6 @@ SchedulerState::Outgoing RefuseStranger(PeerId to, const absl::Status& why, uint
   refusal.header.set_request_id(request_id);
   *refusal.header.mutable_error()->mutable_status() = ToStatusProto(why);
   return refusal;
-}
-
-// Asks a member to show at once that it lives.
-wire::Header Probe() {
-  wire::Header probe;
-  probe.mutable_heartbeat()->set_answer_at_once(true);
-  return probe;
-}
-
-wire::Header ErrorReply(const absl::Status& status, uint64_t request_id) {
-  wire::Header header;
-  header.set_request_id(request_id);
-  *header.mutable_error()->mutable_status() = ToStatusProto(status);
-  header.mutable_error()->mutable_node()->set_role(wire::SCHEDULER);
-  return header;
-}
-
-wire::Header AckReply(uint64_t request_id) {
-  wire::Header header;
-  header.set_request_id(request_id);
-  header.mutable_ack()->mutable_status();
-  return header;
 }
 
 uint32_t Millis(absl::Duration duration) {
@@ -57,6 +36,7 @@ SchedulerState::SchedulerState(SchedulerOptions options, SteadyTime now, const W
       began_(now),
       deadline_(now + options_.roster_timeout),
       repeat_at_(SteadyTime::InfiniteFuture()),
+      credentials_(options_.allowed),
       members_({.job_id = options_.job_id,
                 .num_workers = options_.num_workers,
                 .num_servers = options_.num_servers,
@@ -70,10 +50,16 @@ SchedulerState::SchedulerState(SchedulerOptions options, SteadyTime now, const W
       joining_(JoinLog::Options{}) {}
 
 SchedulerState::Outbox SchedulerState::Handle(PeerId from, const wire::Header& header,
-                                              SteadyTime now) {
+                                              SteadyTime now, const std::string& user_id) {
   Outbox out;
+  // Checked before the message changes anything: who knows a member's incarnation is not yet that
+  // member.
+  if (const Member* const named = members_.HolderOf(IncarnationOf(header)); named != nullptr) {
+    const absl::Status is_it = credentials_.Check(user_id, named->entry.node());
+    if (!is_it.ok()) return {RefuseStranger(from, is_it, header.request_id())};
+  }
   if (header.has_register_()) {
-    HandleRegister(from, header, now, &out);
+    HandleRegister(from, header, user_id, now, &out);
     SettleNewcomers(now, SteadyTime::InfinitePast(), &out);
     return out;
   }
@@ -112,8 +98,14 @@ void SchedulerState::SettleNewcomers(SteadyTime now, SteadyTime heard_until, Out
   }
 }
 
-void SchedulerState::HandleRegister(PeerId from, const wire::Header& header, SteadyTime now,
-                                    Outbox* out) {
+void SchedulerState::HandleRegister(PeerId from, wire::Header header, const std::string& user_id,
+                                    SteadyTime now, Outbox* out) {
+  const absl::Status bound = credentials_.BindRegistration(user_id, header.mutable_register_());
+  if (!bound.ok()) {
+    joining_.Refused(header, bound, now - began_);
+    out->push_back(RefuseStranger(from, bound, header.request_id()));
+    return;
+  }
   std::vector<PeerId> probes;
   if (phase_ != Phase::kForming || !newcomers_.Hold(from, header, now, members_, &probes)) {
     Admit(from, header, now, out);
@@ -130,7 +122,8 @@ void SchedulerState::Admit(PeerId from, const wire::Header& header, SteadyTime n
   }
   const bool was_complete = members_.complete();
   const uint64_t epoch = members_.epoch();
-  const absl::StatusOr<const Member*> member = members_.Register(header, from, now);
+  const absl::StatusOr<const Member*> member =
+      members_.Register(header, from, now, credentials_.KeyOf(header.register_()));
   if (absl::IsUnavailable(member.status())) return ProbeMembers(out);
   if (!member.ok()) {
     joining_.Refused(header, member.status(), now - began_);

@@ -25,10 +25,12 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "proto/base/clock.h"
+#include "proto/net/identity/node_keys.h"
 #include "proto/net/transport.h"
 #include "proto/slimps.pb.h"
 #include "scheduler/barrier.h"
 #include "scheduler/compression_roll.h"
+#include "scheduler/credentials.h"
 #include "scheduler/join_log.h"
 #include "scheduler/membership_table.h"
 #include "scheduler/newcomers.h"
@@ -49,6 +51,8 @@ struct SchedulerOptions {
   // How long the scheduler stays after the last goodbye. The acknowledgement of a goodbye may be
   // lost. A node that repeats its goodbye within this time gets another acknowledgement.
   absl::Duration quiet_time = absl::Milliseconds(300);
+  // The keys of all servers and workers. Empty: the job has no keys.
+  std::vector<AllowedNode> allowed = {};
 };
 
 // Thread-compatible.
@@ -66,7 +70,9 @@ class SchedulerState final {
   // `wall` is the clock by which nodes align their traces.
   SchedulerState(SchedulerOptions options, SteadyTime now, const WallAnchor& wall = {});
 
-  Outbox Handle(PeerId from, const wire::Header& header, SteadyTime now);
+  // `user_id` names the node whose key the message came with (Message::user_id).
+  Outbox Handle(PeerId from, const wire::Header& header, SteadyTime now,
+                const std::string& user_id = "");
 
   // Checks the deadlines. Call it a few times per heartbeat interval. A node's silence is counted
   // up to `delivered_until` (Transport::DeliveredUntil), because its later messages may still wait
@@ -93,7 +99,8 @@ class SchedulerState final {
 
  private:
   void ProbeMembers(Outbox* out);
-  void HandleRegister(PeerId from, const wire::Header& header, SteadyTime now, Outbox* out);
+  void HandleRegister(PeerId from, wire::Header header, const std::string& user_id, SteadyTime now,
+                      Outbox* out);
   // Admits the newcomers that wait no more. One takes the place of a member that is gone.
   void SettleNewcomers(SteadyTime now, SteadyTime heard_until, Outbox* out);
   void Admit(PeerId from, const wire::Header& header, SteadyTime now, Outbox* out);
@@ -119,6 +126,7 @@ class SchedulerState final {
   SteadyTime deadline_;                               // kForming: roster; kEnding, kFailed: grace
   SteadyTime repeat_at_;                              // when Shutdown is sent again
   SteadyTime quiet_at_ = SteadyTime::InfinitePast();  // the last goodbye plus the quiet time
+  const Credentials credentials_;
   MembershipTable members_;
   Newcomers newcomers_;
   PlacementTable placement_;

@@ -16,7 +16,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -28,9 +30,11 @@
 #include "proto/base/thread.h"
 #include "proto/base/trace/program_trace.h"
 #include "proto/net/address.h"
+#include "proto/net/identity/allowed_keys.h"
+#include "proto/net/identity/node_keys.h"
+#include "proto/net/local_sockets.h"
 #include "proto/net/zmq/same_host.h"
 #include "proto/net/zmq/zmq_transport.h"
-#include "proto/net/local_sockets.h"
 #include "server/service/server_node.h"
 
 DEFINE_string(job_id, "slimps", "name of the job; a scheduler of another job refuses this server");
@@ -41,13 +45,19 @@ DEFINE_int32(num_servers, 1, "how many servers the job has (environment: DMLC_NU
 DEFINE_int32(wanted_rank, -1, "the rank that this server had before, -1: any");
 DEFINE_string(bind, "",
               "address or network interface to listen on; one that other machines reach needs "
-              "--insecure (environment: DMLC_INTERFACE, else DMLC_NODE_HOST; else the address by "
+              "--key_file (environment: DMLC_INTERFACE, else DMLC_NODE_HOST; else the address by "
               "which this machine reaches the scheduler)");
 DEFINE_int32(port, 0, "port to listen on, 0: any free one");
 DEFINE_string(node_host, "",
               "the host under which workers reach this server, where that is not the address it "
               "listens on (environment: DMLC_NODE_HOST)");
-DEFINE_bool(insecure, false, "listen on --bind even where others on the network can reach it");
+DEFINE_bool(insecure, false,
+            "listen on --bind without keys, even where others on the network can reach it");
+DEFINE_string(key_file, "",
+              "file with this server's secret key, as slimps keygen makes it (environment: "
+              "SLIMPS_KEY_FILE); needs --scheduler_key");
+DEFINE_string(scheduler_key, "",
+              "the scheduler's public key in hexadecimal (environment: SLIMPS_SCHEDULER_KEY)");
 DEFINE_string(same_host, "shm",
               "what workers on this machine are offered beside tcp: "
               "shm (a local socket, payloads in shared memory), "
@@ -71,6 +81,11 @@ void SettleFlags() {
   TakeFromEnvironment("bind", "DMLC_INTERFACE");
   TakeFromEnvironment("bind", "DMLC_NODE_HOST");
   TakeFromEnvironment("trace", "SLIMPS_TRACE");
+  TakeFromEnvironment("key_file", "SLIMPS_KEY_FILE");
+  TakeFromEnvironment("scheduler_key", "SLIMPS_SCHEDULER_KEY");
+  if (FLAGS_key_file.empty() != FLAGS_scheduler_key.empty()) {
+    DieOfUsage("--key_file and --scheduler_key go together, got one of them");
+  }
   CheckRange("root_port", FLAGS_root_port, 1, 65535);
   SettleJobSize(FLAGS_num_workers, FLAGS_num_servers);
   CheckRange("wanted_rank", FLAGS_wanted_rank, -1, FLAGS_num_servers - 1);
@@ -95,10 +110,10 @@ void RefuseUnreachable(const std::string& host, const std::string& own) {
 }
 
 void RefuseOpen(const std::string& what) {
-  if (FLAGS_insecure) return;
+  if (FLAGS_insecure || !FLAGS_key_file.empty()) return;
   DieOfUsage(absl::StrCat(what,
-                          " can be reached by others and traffic is not encrypted: give "
-                          "--insecure if that network is trusted"));
+                          " can be reached by others, and without keys traffic is not encrypted: "
+                          "give --key_file, or --insecure if that network is trusted"));
 }
 
 // Listens, and returns the address to tell workers. Whether others reach the address is checked
@@ -137,9 +152,16 @@ void BindLocally(Transport* transport, std::vector<std::string>* endpoints) {
   }
 }
 
-ZmqTransportOptions TransportFromFlags() {
+// The keys of those who may connect come with the roster, which fills `allowed`.
+absl::StatusOr<ZmqTransportOptions> TransportFromFlags(std::shared_ptr<AllowedKeys> allowed) {
   ZmqTransportOptions options;
   options.strangers.emplace();
+  options.allowed_keys = std::move(allowed);
+  if (!FLAGS_key_file.empty()) {
+    SLIMPS_ASSIGN_OR_RETURN(options.secret_key, ReadKeyFile(FLAGS_key_file));
+  } else if (FLAGS_insecure) {
+    LOG(WARNING) << kInsecureWarning;
+  }
   if (*ParseSameHost(FLAGS_same_host) == SameHost::kShm) {
     const absl::Status shared = ShareMemory(&options);
     if (!shared.ok()) LOG(WARNING) << shared.message();
@@ -152,6 +174,7 @@ MembershipOptions MembershipFromFlags(const std::vector<std::string>& endpoints)
   options.role = wire::SERVER;
   options.wanted_rank = FLAGS_wanted_rank;
   options.scheduler_address = absl::StrCat("tcp://", FLAGS_root_uri, ":", FLAGS_root_port);
+  options.scheduler_key = FLAGS_scheduler_key;
   options.job_id = FLAGS_job_id;
   options.num_workers = static_cast<uint32_t>(FLAGS_num_workers);
   options.num_servers = static_cast<uint32_t>(FLAGS_num_servers);
@@ -201,11 +224,14 @@ class SignalWatcher final {
 absl::Status Run(ProgramTrace* trace) {
   const sigset_t signals = BlockStopSignals();
   const RealClock clock;
-  ZmqTransport transport(TransportFromFlags());
+  const auto allowed = std::make_shared<AllowedKeys>();
+  SLIMPS_ASSIGN_OR_RETURN(const ZmqTransportOptions transport_options, TransportFromFlags(allowed));
+  ZmqTransport transport(transport_options);
   std::vector<std::string> endpoints(1);
   SLIMPS_ASSIGN_OR_RETURN(endpoints[0], BindChecked(&transport));
   if (*ParseSameHost(FLAGS_same_host) != SameHost::kTcp) BindLocally(&transport, &endpoints);
-  const MembershipOptions membership = MembershipFromFlags(endpoints);
+  MembershipOptions membership = MembershipFromFlags(endpoints);
+  membership.allowed_keys = allowed;
   LOG(INFO) << "job \"" << FLAGS_job_id << "\": serving at " << absl::StrJoin(endpoints, ", ")
             << ", scheduler at " << membership.scheduler_address;
   ServerNode node(&transport, membership, ServerFromFlags(), &clock);

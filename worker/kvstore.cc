@@ -8,6 +8,7 @@
 #include "glog/logging.h"
 #include "proto/base/out_of_memory.h"
 #include "proto/base/status_macros.h"
+#include "proto/net/identity/node_keys.h"
 #include "proto/net/zmq/zmq_transport.h"
 #include "worker/combination.h"
 #include "worker/local/local_store.h"
@@ -35,6 +36,13 @@ absl::StatusOr<std::unique_ptr<KVStore>> Make(std::string_view type,
   transport.clock = options.clock;
   transport.emulate_link_bytes_per_second = options.emulate_link_bytes_per_second;
   transport.emulate_link_latency = options.emulate_link_latency;
+  if (options.key_file.empty() != options.scheduler_key.empty()) {
+    return absl::InvalidArgumentError(
+        "options key_file and scheduler_key go together, got one of them");
+  }
+  if (!options.key_file.empty()) {
+    SLIMPS_ASSIGN_OR_RETURN(transport.secret_key, ReadKeyFile(options.key_file));
+  }
   if (UsedSameHost(options) == SameHost::kShm) {
     const absl::Status shared = ShareMemory(&transport);
     if (!shared.ok()) LOG(WARNING) << shared.message();

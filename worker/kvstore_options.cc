@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "proto/base/status_macros.h"
 #include "proto/net/address.h"
+#include "proto/net/identity/node_keys.h"
 #include "proto/net/zmq/same_host.h"
 #include "proto/partition_limits.h"
 
@@ -127,6 +128,14 @@ absl::Status SetScheduler(const Given& given, KVStoreOptions* options) {
   return absl::OkStatus();
 }
 
+absl::Status SetSchedulerKey(const Given& given, KVStoreOptions* options) {
+  if (!given.text.empty() && !ParseNodeKey(given.text).ok()) {
+    return given.Refuse("the scheduler's public key, 64 hexadecimal digits");
+  }
+  options->scheduler_key = given.text;
+  return absl::OkStatus();
+}
+
 // Returns the option's value as a text that Set takes; "" if it is not set.
 using Get = std::string (*)(const KVStoreOptions& options);
 
@@ -210,6 +219,8 @@ constexpr Option kOptions[] = {
     {"emulate_latency_ms", SetLatency, GetLatency, 0, kMillion},
     {"timeout_s", SetTimeout, GetTimeout, 0.001, kMillion},
     {"scheduler", SetScheduler, GetScheduler},
+    {"key_file", SetText<&KVStoreOptions::key_file>, GetText<&KVStoreOptions::key_file>},
+    {"scheduler_key", SetSchedulerKey, GetText<&KVStoreOptions::scheduler_key>},
     {"job_id", SetText<&KVStoreOptions::job_id>, GetText<&KVStoreOptions::job_id>},
     {"num_workers", SetCount<&KVStoreOptions::num_workers>, GetCount<&KVStoreOptions::num_workers>,
      1, kMaxNodes},
@@ -281,6 +292,8 @@ absl::Status SetJobFromEnvironment(const Environment& environment, KVStoreOption
   const auto workers = Find(environment, {"DMLC_NUM_WORKER", "WORLD_SIZE"});
   const auto servers = Find(environment, {"DMLC_NUM_SERVER"});
   const auto rank = Find(environment, {"DMLC_WORKER_ID", "RANK"});
+  const auto key_file = Find(environment, {"SLIMPS_KEY_FILE"});
+  const auto scheduler_key = Find(environment, {"SLIMPS_SCHEDULER_KEY"});
   if (!host || !port) return Missing("scheduler", "DMLC_PS_ROOT_URI and DMLC_PS_ROOT_PORT are");
   if (!workers) return Missing("num_workers", "DMLC_NUM_WORKER (or torchrun's WORLD_SIZE) is");
   if (!servers) return Missing("num_servers", "DMLC_NUM_SERVER is");
@@ -289,6 +302,8 @@ absl::Status SetJobFromEnvironment(const Environment& environment, KVStoreOption
   SLIMPS_RETURN_IF_ERROR(SetOption("num_workers", *workers, &job));
   SLIMPS_RETURN_IF_ERROR(SetOption("num_servers", *servers, &job));
   SLIMPS_RETURN_IF_ERROR(SetOption("rank", rank.value_or("-1"), &job));
+  SLIMPS_RETURN_IF_ERROR(SetOption("key_file", key_file.value_or(""), &job));
+  SLIMPS_RETURN_IF_ERROR(SetOption("scheduler_key", scheduler_key.value_or(""), &job));
   SLIMPS_RETURN_IF_ERROR(CheckRank(job));
   *options = std::move(job);
   return absl::OkStatus();

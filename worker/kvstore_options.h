@@ -69,6 +69,7 @@ using Environment = std::function<const char*(const char* variable)>;
 //   DMLC_PS_ROOT_URI, DMLC_PS_ROOT_PORT   scheduler
 //   DMLC_NUM_WORKER, DMLC_NUM_SERVER      num_workers (or torchrun's WORLD_SIZE), num_servers
 //   DMLC_WORKER_ID                        rank (or torchrun's RANK); any if neither is set
+//   SLIMPS_KEY_FILE, SLIMPS_SCHEDULER_KEY key_file, scheduler_key; none if not set
 // An error leaves `options` unchanged.
 // FailedPrecondition: a variable is missing, or DMLC_ROLE is not worker.
 // InvalidArgument: a value that makes no sense.

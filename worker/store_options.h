@@ -19,6 +19,11 @@ class CudaDriver;  // worker/device/cuda/cuda_driver.h
 
 struct KVStoreOptions {
   std::string scheduler_address;  // "tcp://host:port"
+  // The file with this worker's secret key, and the scheduler's public key in hexadecimal
+  // (docs/operations.md). Both or none. With them every connection to another machine is encrypted,
+  // and each side has proven who it is.
+  std::string key_file;
+  std::string scheduler_key;
   std::string job_id = "slimps";
   uint32_t num_workers = 1;
   uint32_t num_servers = 1;

@@ -124,6 +124,11 @@ DEFINE_string(save_weights, "",
 DEFINE_string(trace, "", slimps::kTraceFlagHelp);
 DEFINE_string(scheduler, "",
               "host:port of the scheduler (environment: DMLC_PS_ROOT_URI, DMLC_PS_ROOT_PORT)");
+DEFINE_string(key_file, "",
+              "file with this worker's secret key, as slimps keygen makes it (environment: "
+              "SLIMPS_KEY_FILE); needs --scheduler_key");
+DEFINE_string(scheduler_key, "",
+              "the scheduler's public key in hexadecimal (environment: SLIMPS_SCHEDULER_KEY)");
 DEFINE_string(job_id, "slimps", "name of the job");
 DEFINE_int64(num_workers, kStoreDefaults.num_workers,
              "how many workers the job has (environment: DMLC_NUM_WORKER)");
@@ -181,6 +186,8 @@ void ReadEnvironment() {
   TakeFromEnvironment("num_servers", "DMLC_NUM_SERVER");
   TakeFromEnvironment("rank", "DMLC_WORKER_ID");
   TakeFromEnvironment("trace", "SLIMPS_TRACE");
+  TakeFromEnvironment("key_file", "SLIMPS_KEY_FILE");
+  TakeFromEnvironment("scheduler_key", "SLIMPS_SCHEDULER_KEY");
   const char* host = std::getenv("DMLC_PS_ROOT_URI");
   const char* port = std::getenv("DMLC_PS_ROOT_PORT");
   if (FLAGS_scheduler.empty() && host != nullptr && port != nullptr) {

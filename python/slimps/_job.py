@@ -6,6 +6,8 @@ DMLC_NUM_WORKER, DMLC_NUM_SERVER      what the job consists of
 DMLC_WORKER_ID                        the rank to ask for; if it is not set, any rank
 RANK, WORLD_SIZE                      torchrun's; used if DMLC_WORKER_ID or DMLC_NUM_WORKER is not
                                       set
+SLIMPS_KEY_FILE                       the file with this worker's secret key; with it comes
+SLIMPS_SCHEDULER_KEY                  the scheduler's public key, in hexadecimal
 LOCAL_RANK, LOCAL_WORLD_SIZE          torchrun's too: the place among the workers of this machine
 """
 
@@ -29,6 +31,8 @@ class Job:
     num_servers: int
     rank: int = -1
     job_id: str = "slimps"
+    key_file: str = ""  # with this worker's secret key; "": the job has no keys
+    scheduler_key: str = ""  # its public key, in hexadecimal
 
 
 def _number(environment: Mapping[str, str], *names: str) -> Optional[int]:
@@ -65,6 +69,8 @@ def read(
     num_servers: Optional[int] = None,
     rank: Optional[int] = None,
     job_id: Optional[str] = None,
+    key_file: Optional[str] = None,
+    scheduler_key: Optional[str] = None,
 ) -> Job:
     """Returns the job that `environment` (default os.environ) describes; arguments override it.
 
@@ -101,6 +107,8 @@ def read(
         num_servers,
         -1 if rank is None else _check("rank", rank, -1, num_workers - 1),
         job_id or "slimps",
+        environment.get("SLIMPS_KEY_FILE", "") if key_file is None else key_file,
+        environment.get("SLIMPS_SCHEDULER_KEY", "") if scheduler_key is None else scheduler_key,
     )
 
 
@@ -114,6 +122,8 @@ def init(
     num_servers: Optional[int] = None,
     rank: Optional[int] = None,
     job_id: Optional[str] = None,
+    key_file: Optional[str] = None,
+    scheduler_key: Optional[str] = None,
 ) -> Job:
     """Reads this worker's place in the job from DMLC_* and returns it as a Job.
 
@@ -124,6 +134,8 @@ def init(
     scheduler                 "host:port"
     num_workers, num_servers  from 1
     rank                      the rank to ask for; -1: any
+    key_file, scheduler_key   the file with this worker's secret key, and the scheduler's public key
+                              in hexadecimal (environment: SLIMPS_KEY_FILE, SLIMPS_SCHEDULER_KEY)
 
     Raises
         FailedPreconditionError: a value is neither given nor set.
@@ -136,6 +148,8 @@ def init(
         num_servers=num_servers,
         rank=rank,
         job_id=job_id,
+        key_file=key_file,
+        scheduler_key=scheduler_key,
     )
     return _job
 

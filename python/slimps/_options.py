@@ -27,7 +27,15 @@ _OTHER_NAMES = {
     "dist_async_device": "dist_async",
 }
 
-_OF_THE_JOB = ("scheduler", "num_workers", "num_servers", "rank", "job_id")
+_OF_THE_JOB = (
+    "scheduler",
+    "num_workers",
+    "num_servers",
+    "rank",
+    "job_id",
+    "key_file",
+    "scheduler_key",
+)
 
 
 def _text(name: str, value: Any) -> str:

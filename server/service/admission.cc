@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/service/admission.h"
 
+#include "proto/net/membership/node_name.h"
+
 namespace slimps {
 
 void Admission::SetRoster(const wire::Roster& roster) {
@@ -14,13 +16,16 @@ void Admission::SetRoster(const wire::Roster& roster) {
   }
 }
 
-absl::Status Admission::Check(const wire::Header& header) const {
+absl::Status Admission::Check(const wire::Header& header, const std::string& user_id) const {
   if (header.job_id() != job_id_) {
     return absl::PermissionDeniedError("this server belongs to another job");
   }
   const wire::NodeRef& sender = header.sender();
   if (sender.role() != wire::WORKER || sender.rank() >= num_workers_) {
     return absl::PermissionDeniedError("a server serves the workers of its job alone");
+  }
+  if (!user_id.empty() && user_id != NodeName(sender)) {
+    return absl::PermissionDeniedError("this is another node's key");
   }
   const auto found = incarnations_.find(sender.rank());
   if (found != incarnations_.end() && found->second == IncarnationOf(header)) {

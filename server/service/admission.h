@@ -3,7 +3,8 @@
 // them. Owned by ServerService.
 //
 //   admission.SetRoster(roster);
-//   const absl::Status admitted = admission.Check(message.header);   // Unavailable: park it
+//   const absl::Status admitted = admission.Check(message.header, message.user_id);
+//   if (absl::IsUnavailable(admitted)) ...   // park it
 #ifndef SLIMPS_SERVER_SERVICE_ADMISSION_H_
 #define SLIMPS_SERVER_SERVICE_ADMISSION_H_
 
@@ -26,12 +27,14 @@ class Admission final {
   // Ignores a roster that is older than the one held.
   void SetRoster(const wire::Roster& roster);
 
-  // Returns OK if the sender is a worker of this job. The error texts are for strangers: short, and
-  // without anything of the message or the roster.
-  // PermissionDenied: another job, not a worker, or not in the roster.
+  // Returns OK if the sender is a worker of this job. `user_id` names the node whose key the
+  // connection was made with. A local socket asks for no key: there the incarnation proves who the
+  // sender is, which told it to the scheduler over CURVE. The error texts are for strangers: short,
+  // and without anything of the message or the roster.
+  // PermissionDenied: another job, not a worker, another node's key, or not in the roster.
   // FailedPrecondition: a newer process has replaced the sender.
   // Unavailable: the sender has seen a newer roster than this server. Check again once it is here.
-  [[nodiscard]] absl::Status Check(const wire::Header& header) const;
+  [[nodiscard]] absl::Status Check(const wire::Header& header, const std::string& user_id) const;
 
   uint64_t epoch() const { return epoch_; }
 

@@ -68,6 +68,7 @@ void ServerNode::OnBadFrame(PeerId from, const absl::Status& why) {
 }
 
 void ServerNode::OnUndeliverable(PeerId to, const absl::Status& why) {
+  membership_.HandleUndeliverable(to, why);
   service_.OnUndeliverable(to, why);
 }
 

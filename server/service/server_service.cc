@@ -131,7 +131,7 @@ void ServerService::OnMessage(PeerId from, Message message) {
 }
 
 void ServerService::Receive(EarlyMessage received) {
-  const absl::Status admitted = admission_.Check(received.message.header);
+  const absl::Status admitted = admission_.Check(received.message.header, received.message.user_id);
   if (admitted.ok()) {
     transport_->Admit(received.from);
     return Dispatch(received.from, std::move(received.message));

@@ -33,6 +33,15 @@ def test_arguments_count_before_the_environment():
     assert job == slimps.Job("b:1", 9, 8, 7, "j")
 
 
+def test_keys_come_from_the_environment_or_arguments():
+    keys = {"SLIMPS_KEY_FILE": "worker0.key", "SLIMPS_SCHEDULER_KEY": 64 * "a"}
+    job = _job.read({**DMLC, **keys})
+    assert (job.key_file, job.scheduler_key) == ("worker0.key", 64 * "a")
+    job = _job.read({**DMLC, **keys}, key_file="own.key", scheduler_key=64 * "b")
+    assert (job.key_file, job.scheduler_key) == ("own.key", 64 * "b")
+    assert _job.read(DMLC).key_file == ""
+
+
 @pytest.mark.parametrize(
     "missing, complaint",
     [

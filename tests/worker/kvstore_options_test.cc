@@ -64,6 +64,8 @@ TEST(KVStoreOptions, EachNameReachesItsField) {
                                       {"emulate_latency_ms", "1.5"},
                                       {"timeout_s", "2.5"},
                                       {"scheduler", "host:1"},
+                                      {"key_file", "w.key"},
+                                      {"scheduler_key", std::string(64, 'a').c_str()},
                                       {"job_id", "j"},
                                       {"num_workers", "5"},
                                       {"num_servers", "6"},
@@ -86,11 +88,13 @@ TEST(KVStoreOptions, EachNameReachesItsField) {
   EXPECT_EQ(options.emulate_link_latency, absl::Microseconds(1500));
   EXPECT_EQ(options.timeout, absl::Milliseconds(2500));
   EXPECT_EQ(options.scheduler_address, "tcp://host:1");
+  EXPECT_EQ(options.key_file, "w.key");
+  EXPECT_EQ(options.scheduler_key, std::string(64, 'a'));
   EXPECT_EQ(options.job_id, "j");
   EXPECT_EQ(options.num_workers, 5u);
   EXPECT_EQ(options.num_servers, 6u);
   EXPECT_EQ(options.wanted_rank, 4);
-  EXPECT_EQ(OptionNames().size(), 21u) << "a new option belongs into this test";
+  EXPECT_EQ(OptionNames().size(), 23u) << "a new option belongs into this test";
 }
 
 TEST(KVStoreOptions, WhatIsGivenBackSetsTheSameAgain) {
@@ -115,6 +119,8 @@ TEST(KVStoreOptions, WhatIsGivenBackSetsTheSameAgain) {
                                          {"timeout_s", "0.1"},
                                          {"timeout_s", "1e+06"},
                                          {"scheduler", "host:1"},
+                                         {"key_file", "w.key"},
+                                         {"scheduler_key", ""},
                                          {"job_id", "j"},
                                          {"num_workers", "5"},
                                          {"num_servers", "6"},
@@ -184,6 +190,7 @@ TEST(KVStoreOptions, WhatMakesNoSenseIsNamedAndChangesNothing) {
            {"same_host", "udp", "shm, ipc or tcp"},
            {"scheduler", "nowhere", "host:port of slimps_scheduler"},
            {"scheduler", "host:99999", "host:port of slimps_scheduler"},
+           {"scheduler_key", "abc", "the scheduler's public key, 64 hexadecimal digits"},
            {"num_workers", "0", "from 1 to 4096"},
            {"num_servers", "4097", "from 1 to 4096"},
            {"rank", "-2", "from -1 to 4095"},

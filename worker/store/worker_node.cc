@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 #include "proto/base/status_macros.h"
@@ -36,6 +37,7 @@ MembershipOptions MakeMembershipOptions(const KVStoreOptions& options,
   membership.role = wire::WORKER;
   membership.wanted_rank = options.wanted_rank;
   membership.scheduler_address = options.scheduler_address;
+  membership.scheduler_key = options.scheduler_key;
   membership.job_id = options.job_id;
   membership.num_workers = options.num_workers;
   membership.num_servers = options.num_servers;
@@ -64,7 +66,7 @@ absl::Status CheckReachable(const wire::RosterEntry& server, const std::string& 
       NodeName(server.node()), " (host ", server.host(), ", pid ", server.pid(), ") listens at ",
       endpoint, ", where no other machine reaches it, and the scheduler at ", scheduler->host,
       " is on another machine than this worker: start the server with --bind and an address that "
-      "this worker reaches, and --insecure"));
+      "this worker reaches, and keys or --insecure"));
 }
 
 }  // namespace
@@ -110,7 +112,9 @@ absl::Status WorkerNode::ConnectTo(const wire::RosterEntry& server) {
   SLIMPS_ASSIGN_OR_RETURN(const std::string endpoint,
                           ChooseEndpoint(endpoints, UsedSameHost(options_)));
   SLIMPS_RETURN_IF_ERROR(CheckReachable(server, endpoint, options_.scheduler_address));
-  SLIMPS_ASSIGN_OR_RETURN(servers_[rank], transport_->Connect(endpoint));
+  SLIMPS_ASSIGN_OR_RETURN(const std::string address,
+                          WithKey(endpoint, absl::BytesToHexString(server.public_key())));
+  SLIMPS_ASSIGN_OR_RETURN(servers_[rank], transport_->Connect(address));
   is_here_[rank] = endpoint.starts_with("ipc://");
   Greet(servers_[rank]);
   return absl::OkStatus();
@@ -167,6 +171,7 @@ void WorkerNode::OnBadFrame(PeerId from, const absl::Status& why) {
 }
 
 void WorkerNode::OnUndeliverable(PeerId to, const absl::Status& why) {
+  membership_.HandleUndeliverable(to, why);
   bool is_news = false;
   {
     MutexLock lock(&mutex_);

@@ -74,7 +74,8 @@ absl::Status Membership::Connect() {
     MutexLock lock(&mutex_);
     if (scheduler_.has_value()) return absl::FailedPreconditionError("Join was called twice");
   }
-  SLIMPS_ASSIGN_OR_RETURN(const std::string address, ResolveAddress(options_.scheduler_address));
+  SLIMPS_ASSIGN_OR_RETURN(std::string address, ResolveAddress(options_.scheduler_address));
+  SLIMPS_ASSIGN_OR_RETURN(address, WithKey(address, options_.scheduler_key));
   SLIMPS_ASSIGN_OR_RETURN(const PeerId scheduler, transport_->Connect(address));
   MutexLock lock(&mutex_);
   scheduler_ = scheduler;
@@ -191,10 +192,30 @@ bool Membership::HandleMessage(PeerId from, Message& message) {
       }
     }
     actions = state_.HandleFromScheduler(message.header, options_.clock->Now(), &consumed);
+    if (message.header.has_roster()) AllowKeys();
     TraceLog::Global().SetJobTime(state_.job_time());
   }
   Carry(std::move(actions));
   return consumed;
+}
+
+void Membership::AllowKeys() {
+  if (options_.allowed_keys == nullptr) return;
+  AllowedKeys::Owners owners;
+  for (const wire::RosterEntry& entry : state_.roster().nodes()) {
+    if (!entry.public_key().empty()) owners[entry.public_key()] = NodeName(entry.node());
+  }
+  // Keys come with the complete roster. Until then nobody is refused for good.
+  if (!owners.empty()) options_.allowed_keys->Set(std::move(owners));
+}
+
+void Membership::HandleUndeliverable(PeerId to, const absl::Status& why) {
+  if (!absl::IsPermissionDenied(why)) return;
+  MutexLock lock(&mutex_);
+  if (to != scheduler_) return;
+  state_.RefuseJoin(absl::PermissionDeniedError(
+      absl::StrCat("scheduler ", options_.scheduler_address, ": ", why.message())));
+  changed_.NotifyAll();
 }
 
 absl::Status Membership::Barrier(const std::string& name, wire::Role group,

@@ -18,6 +18,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <stop_token>
 #include <string>
@@ -32,6 +33,7 @@
 #include "proto/base/out_of_memory.h"
 #include "proto/base/thread.h"
 #include "proto/incarnation.h"
+#include "proto/net/identity/allowed_keys.h"
 #include "proto/net/membership/membership_state.h"
 #include "proto/net/transport.h"
 #include "proto/slimps.pb.h"
@@ -43,6 +45,9 @@ struct MembershipOptions {
   int32_t wanted_rank = -1;                  // -1: any; else the rank this node had before
   // "tcp://host:port"; its host name is resolved. Addresses of other schemes pass unchanged.
   std::string scheduler_address;
+  std::string scheduler_key;  // its public key, in hexadecimal; "": the job has no keys
+  // Filled with the keys of each roster, for those who connect to this node. May be null.
+  std::shared_ptr<AllowedKeys> allowed_keys = {};
   std::string job_id = "slimps";
   // The numbers that this node was told. The scheduler refuses a node that was told others.
   uint32_t num_workers = 1;
@@ -73,6 +78,7 @@ class Membership final {
   // DeadlineExceeded: the scheduler is silent, or nodes are missing; the message says which and how
   // many.
   // Cancelled: MembershipOptions::stop asked for it.
+  // PermissionDenied: the scheduler refuses this node's key.
   // AlreadyExists: the wanted rank is taken.
   // FailedPrecondition: the scheduler runs another job, or Join was called twice.
   // Any other reason for which the scheduler refused it or ended the job.
@@ -100,6 +106,10 @@ class Membership final {
   // BarrierRelease, NodeDown, Shutdown, or a reply to one of its requests. Messages of these kinds
   // from any node but the scheduler are dropped.
   bool HandleMessage(PeerId from, Message& message);
+
+  // Ends Join with `why` if `to` is the scheduler and refuses this node's key. Call it when `to`
+  // cannot be reached.
+  void HandleUndeliverable(PeerId to, const absl::Status& why);
 
   // Waits until all of `group` (ROLE_UNSPECIFIED: workers and servers) have come to the barrier
   // `name` as often as this node has. Returns the sum of `values` over the group, added in rank
@@ -147,6 +157,7 @@ class Membership final {
  private:
   absl::Status Connect();
   void RunHeartbeats();
+  void AllowKeys() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Waits for the outcome of the barrier until `deadline`. Returns nullopt if it is undecided then.
   std::optional<absl::StatusOr<std::vector<double>>> AwaitBarrier(
       const MembershipState::BarrierId& id, SteadyTime deadline);

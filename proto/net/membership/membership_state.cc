@@ -86,8 +86,7 @@ MembershipState::Actions MembershipState::HandleFromScheduler(const wire::Header
     // A scheduler that runs another job answers too. Its job id differs, and the error says so.
     // NotFound answers a heartbeat that came before the Register, so it refuses nothing.
     const absl::Status why = FromStatusProto(header.error().status());
-    const bool joining = phase_ == Phase::kRegistering || phase_ == Phase::kWelcomed;
-    if (joining && !absl::IsNotFound(why)) refused_ = why;
+    if (!absl::IsNotFound(why)) RefuseJoin(why);
     return {};
   }
   // Checked before the job id: a scheduler that has forgotten this node, or ended, names no job.
@@ -320,9 +319,13 @@ MembershipState::Actions MembershipState::ReportFailure(const absl::Status& why,
   return Tick(now);
 }
 
+void MembershipState::RefuseJoin(const absl::Status& why) {
+  if (phase_ == Phase::kRegistering || phase_ == Phase::kWelcomed) refused_ = why;
+}
+
 void MembershipState::CannotSend(const wire::Header& request, const absl::Status& why) {
   if (request.has_register_()) {
-    if (phase_ == Phase::kRegistering || phase_ == Phase::kWelcomed) refused_ = why;
+    RefuseJoin(why);
   } else if (request.has_barrier()) {
     const auto found = barriers_.find({request.barrier().name(), request.barrier().ticket()});
     if (found == barriers_.end()) return;

@@ -113,6 +113,9 @@ class MembershipState final {
   // True if no report waits for its acknowledgement.
   bool failure_reported() const { return !failure_.has_value() || down_.has_value(); }
 
+  // Ends joining with `why`, if this node still joins.
+  void RefuseJoin(const absl::Status& why);
+
   // Ends the wait for the answer to a request that the transport will never take.
   void CannotSend(const wire::Header& request, const absl::Status& why);
 

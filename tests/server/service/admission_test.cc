@@ -29,11 +29,12 @@ class AdmissionTest : public ::testing::Test {
     header_.set_incarnation(77);
     header_.set_membership_epoch(3);
   }
-  absl::StatusCode Check() { return admission_.Check(header_).code(); }
-  std::string Words() { return std::string(admission_.Check(header_).message()); }
+  absl::StatusCode Check() { return admission_.Check(header_, user_id_).code(); }
+  std::string Words() { return std::string(admission_.Check(header_, user_id_).message()); }
 
   Admission admission_{"job", 2};
   wire::Header header_;
+  std::string user_id_;
 };
 
 TEST_F(AdmissionTest, WorkersOfTheRosterAreLetIn) { EXPECT_EQ(Check(), absl::StatusCode::kOk); }
@@ -51,6 +52,22 @@ TEST_F(AdmissionTest, OtherRolesAndRanksAreNot) {
   header_.mutable_sender()->set_rank(1);
   header_.mutable_sender()->set_role(wire::SERVER);
   EXPECT_EQ(Check(), absl::StatusCode::kPermissionDenied);
+}
+
+TEST_F(AdmissionTest, AnotherNodesKeyIsNotWhateverItsIncarnation) {
+  user_id_ = "worker 1";
+  EXPECT_EQ(Check(), absl::StatusCode::kOk);
+  for (const char* other : {"worker 0", "server 1", "worker 10"}) {
+    user_id_ = other;
+    EXPECT_EQ(Check(), absl::StatusCode::kPermissionDenied) << other;
+    EXPECT_EQ(Words(), "this is another node's key");
+  }
+}
+
+TEST_F(AdmissionTest, TheRightKeyWithoutTheIncarnationIsNot) {
+  user_id_ = "worker 1";
+  header_.set_incarnation(78);
+  EXPECT_EQ(Check(), absl::StatusCode::kFailedPrecondition);
 }
 
 TEST_F(AdmissionTest, AReplacedProcessIsRefusedAndANewerRosterAwaited) {
@@ -91,9 +108,9 @@ TEST_F(AdmissionTest, ANewerRosterReplacesTheWholeOfTheOld) {
 
 TEST_F(AdmissionTest, BeforeAnyRosterTheSenderMayKnowMore) {
   Admission fresh("job", 2);
-  EXPECT_EQ(fresh.Check(header_).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(fresh.Check(header_, user_id_).code(), absl::StatusCode::kUnavailable);
   header_.set_membership_epoch(0);
-  EXPECT_EQ(fresh.Check(header_).code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(fresh.Check(header_, user_id_).code(), absl::StatusCode::kPermissionDenied);
 }
 
 TEST_F(AdmissionTest, WhoseHighBitsDifferIsAnother) {
@@ -115,7 +132,7 @@ TEST_F(AdmissionTest, AnEntryWithoutAnIncarnationLetsNobodyIn) {
 // A refused sender may be looking for a way in, so a refusal must not help it.
 TEST_F(AdmissionTest, ARefusalIsShortAndTellsNothing) {
   const auto expect_bare = [&] {
-    EXPECT_FALSE(admission_.Check(header_).ok());
+    EXPECT_FALSE(admission_.Check(header_, user_id_).ok());
     EXPECT_THAT(Words(), ::testing::MatchesRegex("[a-z ]{10,60}"));
     EXPECT_THAT(Words(), Not(HasSubstr("job4711")));
   };
