@@ -4,8 +4,9 @@
     slimps agent     # started by ssh; reads what to run from stdin
 
 The first line of stdin is a JSON with `folder`, `cores` and `nodes`: name, role, command,
-environment. Further lines are signals: "signal 15", and "signal 0" every few seconds, which says
-that the launcher is there. When it is not, or stdin closes, the nodes end.
+environment, and the text of a key file if the job has keys. Further lines are signals: "signal 15",
+and "signal 0" every few seconds, which says that the launcher is there. When it is not, or stdin
+closes, the nodes end.
 """
 
 import json
@@ -13,6 +14,7 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import time
 
@@ -21,6 +23,7 @@ from slimps_launch import cores
 from slimps_launch import job_node
 from slimps_launch import network
 from slimps_launch import processes
+from slimps_launch.identity import keys
 
 # Seconds for the daemons to see the job's end after a signal: less than the 30 s after which Slurm,
 # Kubernetes and torchrun kill.
@@ -134,16 +137,22 @@ def main():
         shared = cores.share(os.sched_getaffinity(0), servers, len(what["nodes"]) - servers)
         if shared:
             agent.write("slimps: %s: %s" % (socket.gethostname(), cores.words(shared, servers)))
-    for number, node in enumerate(what["nodes"]):
-        agent.begin(
-            job_node.Node(
-                node["name"], node["role"], node["command"], shared[number] if shared else None
-            ),
-            {**os.environ, **node["environment"]},
-            cwd=what["folder"],
-        )
-    try:
-        return agent.run()
-    finally:
-        agent.kill_all()
-        agent.put_back()
+    # Of mode 0700, and gone with the job.
+    with tempfile.TemporaryDirectory(prefix="slimps-keys-") as key_folder:
+        for number, node in enumerate(what["nodes"]):
+            if "key" in node:
+                node["environment"]["SLIMPS_KEY_FILE"] = keys.put(
+                    key_folder, node["name"], node["key"]
+                )
+            agent.begin(
+                job_node.Node(
+                    node["name"], node["role"], node["command"], shared[number] if shared else None
+                ),
+                {**os.environ, **node["environment"]},
+                cwd=what["folder"],
+            )
+        try:
+            return agent.run()
+        finally:
+            agent.kill_all()
+            agent.put_back()

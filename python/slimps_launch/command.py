@@ -2,9 +2,11 @@
 """The command line of an installed slimps: launch, run, trace, scheduler, server."""
 
 import argparse
+import contextlib
 import os
 import signal
 import sys
+import tempfile
 import threading
 
 from slimps_launch import agent
@@ -20,6 +22,7 @@ from slimps_launch import on_slurm
 from slimps_launch import on_ssh
 from slimps_launch import out_files
 from slimps_launch import run_command
+from slimps_launch.identity import keys
 
 USAGE = """usage: slimps COMMAND [ARGUMENT ...]
 
@@ -28,6 +31,7 @@ USAGE = """usage: slimps COMMAND [ARGUMENT ...]
              (WHERE: local, ssh:HOSTFILE, slurm, mpi, k8s)
   run        this process's part of a job, under torchrun, srun, mpirun or Kubernetes:
              run -- python3 SCRIPT
+  keygen     the keys of a job's nodes: keygen DIR --workers N --servers S
   trace      what --trace FILE of launch recorded: a table, or a picture with --svg
   scheduler  the scheduler of a job that is started by hand (also: server); takes what DMLC_*
              variables say, and the flags that scheduler --help lists
@@ -87,9 +91,12 @@ def shared_flags(parser):
         help="the network interface by which the nodes meet (default: the route to them)",
     )
     parser.add_argument(
+        "--keys", metavar="DIR", help="the folder with the nodes' keys, made by slimps keygen"
+    )
+    parser.add_argument(
         "--insecure",
         action="store_true",
-        help="listen where others on the network can reach it: traffic is not encrypted",
+        help="run without keys, where others on the network can read, join and end the job",
     )
     parser.add_argument("--logs", metavar="DIR", help="write each process's lines to DIR/NAME.log")
     parser.add_argument("--verbose", action="store_true", help="show the commands too")
@@ -108,7 +115,11 @@ def make_job(parser, options, command, installation):
         worker = job_launch.resolve_command(command, programs)
     except FileNotFoundError as error:
         parser.error(str(error))
+    if options.insecure and options.keys:
+        parser.error("--keys and --insecure exclude each other")
     insecure = ["--insecure"] if options.insecure else []
+    if options.insecure:
+        environment.update(dict.fromkeys(keys.VARIABLES, ""))  # whatever this process has
     if options.interface:
         network.interface_address(options.interface)
         environment["DMLC_INTERFACE"] = options.interface
@@ -121,6 +132,8 @@ def make_job(parser, options, command, installation):
         environment,
     )
     job.share_cores = True
+    if options.keys:
+        job.keys = keys.Folder(options.keys)
     return job
 
 
@@ -159,9 +172,22 @@ def launch(arguments, installation):
         )
     out_files.refuse_unwritable(parser, "--trace", options.trace)
     job = make_job(parser, options, command, installation)
-    place = makers[where](job, options, detail, installation.again)
-    logs = make_logs(options)
-    launcher = job_launch.Launcher(job, verbose=options.verbose, place=place, logs=logs)
+    with contextlib.ExitStack() as until_the_end:
+        if job.keys:
+            job.keys.check(job.workers, job.servers)
+        elif where in ("local", "ssh") and not options.insecure:
+            # Of mode 0700, and gone with the job.
+            folder = until_the_end.enter_context(tempfile.TemporaryDirectory(prefix="slimps-keys-"))
+            job.keys = keys.make(folder, job.workers, job.servers)
+        place = makers[where](job, options, detail, installation.again)
+        return run_job(job, place, options)
+
+
+def run_job(job, place, options):
+    """Runs a job at a place. Returns the exit status."""
+    launcher = job_launch.Launcher(
+        job, verbose=options.verbose, place=place, logs=make_logs(options)
+    )
     if options.trace is None:
         return launcher.run()
     with job_trace.Gathering(options.trace) as trace:
@@ -169,6 +195,25 @@ def launch(arguments, installation):
         status = launcher.run()
         merged = trace.merge(lambda line: print(line, flush=True))
     return status or (0 if merged else 1)
+
+
+def keygen(arguments, installation):
+    parser = argparse.ArgumentParser(
+        prog="slimps keygen",
+        description="Makes the keys of a job's nodes in a new folder: a secret key for each node, "
+        "and the list of public keys that the scheduler takes. slimps launch makes keys for each "
+        "job by itself; this is for jobs that are started otherwise.",
+    )
+    parser.add_argument("folder", metavar="DIR")
+    parser.add_argument("--workers", type=count, metavar="N", required=True)
+    parser.add_argument("--servers", type=count, metavar="S", required=True)
+    options = parser.parse_args(arguments)
+    made = keys.make(options.folder, options.workers, options.servers)
+    print(
+        "each node needs its own file NAME.key of %s, and the scheduler %s" % (made.path, "allow")
+    )
+    print("SLIMPS_SCHEDULER_KEY=%s" % made.public["scheduler"])
+    return 0
 
 
 class Here(job_launch.Here):
@@ -231,6 +276,7 @@ COMMANDS = {
     ),
     "launch": launch,
     "run": run_part,
+    "keygen": keygen,
     "trace": lambda arguments, installation: job_trace.main(arguments),
     "agent": lambda arguments, installation: agent.main(),
     "scheduler": program("scheduler"),

@@ -39,6 +39,7 @@ class Job:
         self.servers = servers
         self.environment = environment or {}
         self.share_cores = False
+        self.keys = None  # a keys.Folder, or None: a job without keys
         self.start_timeout = 30.0  # seconds until the scheduler listens
         self.settle = 0.5  # seconds to wait after a failure for failures of others
         self.end_grace = 30.0  # seconds for the daemons to end after the workers or one daemon
@@ -47,6 +48,10 @@ class Job:
     def server_of(self, rank):
         """Returns the command of one server, which asks for its rank as workers do."""
         return self.server + ["--wanted_rank", str(rank)]
+
+    def key_variables(self, name):
+        """Returns the variables by which the process `name`, as "worker1", finds its keys."""
+        return self.keys.variables(name) if self.keys else {}
 
     def variables(self, role, address, port):
         """Returns the variables by which a process of this role finds the job."""
@@ -190,7 +195,14 @@ class Launcher(processes.Processes):
     def start_here(self, name, role, command, port, own=None, cores=None):
         """Starts a process of the job on this machine, with the variables `own` too."""
         node = job_node.Node(name, role, command, cores)
-        self.start_node(node, {**(own or {}), **self.job.variables(role, self.place.address, port)})
+        self.start_node(
+            node,
+            {
+                **(own or {}),
+                **self.job.variables(role, self.place.address, port),
+                **self.job.key_variables(name),
+            },
+        )
         return node
 
     def start_node(self, node, environment, **how):

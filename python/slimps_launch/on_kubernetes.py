@@ -34,10 +34,14 @@ def print_manifests(parser, options, command):
             "--name %s: expected lower-case letters, digits and dashes, from a letter on"
             % options.name
         )
+    if options.keys:
+        parser.error(
+            "--keys goes with other places than k8s, which has no way to hand out keys yet"
+        )
     if not options.insecure:
         raise errors.LaunchError(
-            "--on k8s: pods reach each other over the cluster's network, and traffic is not "
-            "encrypted: give --insecure if that network is trusted"
+            "--on k8s: pods reach each other over the cluster's network, and without keys traffic "
+            "is not encrypted: give --insecure if that network is trusted"
         )
     make = train_job if options.train_job else plain_job
     for number, manifest in enumerate(make(options, command)):

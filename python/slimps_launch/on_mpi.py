@@ -49,6 +49,8 @@ class Engine:
         flags = ["--workers", str(job.workers), "--servers", str(job.servers)]
         if "--insecure" in job.scheduler:
             flags.append("--insecure")
+        if job.keys:
+            flags += ["--keys", job.keys.path]
         return again + ["run"] + flags + ["--"] + job.worker
 
 

@@ -151,14 +151,16 @@ class Place:
                         )
                     )
                 environment.update(job.variables(node.role, self.address, port))
-                nodes.append(
-                    {
-                        "name": node.name,
-                        "role": node.role,
-                        "command": job.server_of(rank) if node.role == "server" else job.worker,
-                        "environment": environment,
-                    }
-                )
+                what = {
+                    "name": node.name,
+                    "role": node.role,
+                    "command": job.server_of(rank) if node.role == "server" else job.worker,
+                    "environment": environment,
+                }
+                if job.keys:
+                    environment["SLIMPS_SCHEDULER_KEY"] = job.keys.public["scheduler"]
+                    what["key"] = job.keys.secret_file(node.name)
+                nodes.append(what)
             what = {"folder": os.getcwd(), "share_cores": job.share_cores, "nodes": nodes}
             carrier.tell(json.dumps(what))
 

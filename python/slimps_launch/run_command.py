@@ -243,7 +243,12 @@ def run_carried(part, job):
                 "--interface NAME" % (part.name, socket.gethostname(), os.environ.get(CARRIED))
             )
         for name, role, command, own, shared in part.nodes(job):
-            variables = {**os.environ, **own, **job.variables(role, address, port)}
+            variables = {
+                **os.environ,
+                **own,
+                **job.variables(role, address, port),
+                **job.key_variables(name),
+            }
             del variables[CARRIED]
             if part.seat.engine == "srun":  # which gives its stdin to all tasks
                 runner.listen(sys.stdin)
@@ -267,6 +272,8 @@ def run(options, command, job, environment, make_logs):
         )
     plan = engine.plan(seat, options.workers, options.servers)
     job.workers, job.servers = plan.workers, plan.servers
+    if job.keys:
+        job.keys.check(plan.workers, plan.servers)
     if plan.workers > 1:
         job.end_grace = float("inf")  # the daemons here wait for workers elsewhere
     part = Part(seat, plan, options, command)

@@ -16,6 +16,7 @@ from slimps_launch import errors
 from slimps_launch import job_launch
 from slimps_launch import on_mpi
 from slimps_launch import on_ssh
+from slimps_launch.identity import keys
 
 
 class LaunchFlagsTest(unittest.TestCase):
@@ -70,6 +71,24 @@ class SshTest(folder_case.FolderCase):
             self.assertEqual(words, place.carriers[0].command[: len(words)])
         with self.assertRaisesRegex(errors.LaunchError, 'SLIMPS_SSH=ssh "x: No closing quotation'):
             self.place(SLIMPS_SSH='ssh "x')
+
+    def test_each_node_is_told_its_own_key_and_by_stdin_alone(self):
+        place, job = self.place()
+        job.keys = keys.make(self.path("keys"), 2, 1)
+        place.address = "10.0.0.1"
+        told = []
+        for carrier in place.carriers:
+            carrier.about = {"address": "10.0.0.2", "port": 4711}
+            carrier.tell = lambda line: told.extend(json.loads(line)["nodes"])
+        place.start(mock.Mock(job=job), 9091)
+        self.assertEqual(["server0", "worker0", "worker1"], sorted(node["name"] for node in told))
+        for node in told:
+            self.assertEqual(job.keys.secret_file(node["name"]), node["key"])
+            secret = node["key"].split()[-1]
+            self.assertNotIn(secret, " ".join(node["command"]) + str(node["environment"]))
+            self.assertEqual(
+                job.keys.public["scheduler"], node["environment"]["SLIMPS_SCHEDULER_KEY"]
+            )
 
     def test_a_script_s_process_group_meets_where_all_hosts_reach_it(self):
         for address, master in (

@@ -219,8 +219,7 @@ def test_hosts_that_do_not_answer_are_told_with_what_to_do(machines):
         assert machines.nobody_is_left()
 
 
-def test_an_open_network_needs_insecure(machines):
-    with machines.job("wait", flags=()) as job:
-        assert job.status() == 2
-        assert "give --insecure if that network is trusted" in job.said
-        assert machines.nobody_is_left()
+def test_an_open_network_is_used_with_keys(machines):
+    lines = commands.trained(machines.launch(*TRAIN, flags=()), SLIMPS_SSH=machines.ssh)
+    assert not [line for line in lines if "has no keys" in line]
+    assert machines.nobody_is_left()

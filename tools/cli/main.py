@@ -32,6 +32,7 @@ USAGE = """usage: slimps COMMAND [ARGUMENT ...]
            k8s
   run      this process's part of a job, under torchrun, srun, mpirun or Kubernetes:
            run -- python3 SCRIPT
+  keygen   the keys of a job's nodes: keygen DIR --workers N --servers S
   worker   one worker of a job that is started by hand (also: scheduler, server); takes what DMLC_*
            variables say, and the flags that worker --help lists
   wheel    build the wheel, which runs without Debian's packages: wheel --out DIR
@@ -125,7 +126,9 @@ def main(arguments):
         "simulate": simulate.main,
     }
     commands.update((name, program(name)) for name in ("scheduler", "server", "worker"))
-    commands.update((name, installed(name)) for name in ("launch", "run", "agent", "trace"))
+    commands.update(
+        (name, installed(name)) for name in ("launch", "run", "keygen", "agent", "trace")
+    )
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(USAGE)
         return 0 if arguments else 2

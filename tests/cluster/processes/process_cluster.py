@@ -27,6 +27,7 @@ class ProcessCluster:
         worker_prefix=(),
         server_prefix=(),
         worker="worker/slimps_worker",
+        keys=None,
     ):
         self.workers = workers
         self.servers = servers
@@ -34,6 +35,7 @@ class ProcessCluster:
         self.scheduler_flags = list(scheduler_flags)
         self.server_flags = list(server_flags)
         self.worker = worker  # None: the test starts workers by hand
+        self.keys = keys  # a slimps_launch.identity.keys.Folder; None: a job without keys
         # A command that runs a worker in other surroundings.
         self.worker_prefix = list(worker_prefix)
         self.server_prefix = list(server_prefix)
@@ -127,6 +129,7 @@ class ProcessCluster:
             DMLC_NUM_WORKER=str(self.workers),
             DMLC_NUM_SERVER=str(self.servers),
             **(own or {}),
+            **(self.keys.variables(name) if self.keys else {}),
         )
         with open(self.path(name + ".log"), "wb") as log:
             self.processes[name] = subprocess.Popen(

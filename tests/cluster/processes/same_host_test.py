@@ -1,13 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs of real processes on one machine. Shared memory, a local socket and tcp give the same
-bits."""
+bits, with keys and without."""
 
 import os
 import re
 import subprocess
+import sys
+import tempfile
 import unittest
 
-from process_cluster import ProcessCluster
+from process_cluster import HERE, ProcessCluster
+
+sys.path.append(os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(HERE))), "python"))
+
+from slimps_launch.identity import keys  # noqa: E402
 
 DIGITS = "/usr/lib/python3/dist-packages/sklearn/datasets/data/digits.csv.gz"
 # The mlp's larger tensors have 128 KiB and 1 MiB.
@@ -44,13 +50,20 @@ def has_namespaces():
 
 @unittest.skipUnless(os.path.exists(DIGITS), "needs Debian's python3-sklearn for its digits")
 class SameHostTest(unittest.TestCase):
-    def run_job(self, worker_flags=(), server_flags=(), servers=1, worker_prefix=()):
+    def run_job(
+        self, worker_flags=(), server_flags=(), servers=1, worker_prefix=(), node_keys=None
+    ):
         """Runs a job. Returns its saved weights, and the bytes that the servers moved: (received,
         of it shared, sent, of it shared)."""
         weights = os.path.join(os.environ.get("TEST_TMPDIR", "/tmp"), "weights-%d" % os.getpid())
         flags = TRAIN + list(worker_flags) + ["--save_weights", weights]
         with ProcessCluster(
-            2, servers, flags, server_flags=server_flags, worker_prefix=worker_prefix
+            2,
+            servers,
+            flags,
+            server_flags=server_flags,
+            worker_prefix=worker_prefix,
+            keys=node_keys,
         ) as cluster:
             statuses = cluster.wait_for_all()
             outputs = {name: cluster.output(name) for name in statuses}
@@ -79,6 +92,17 @@ class SameHostTest(unittest.TestCase):
         self.assert_nothing_shared(moved)
         self.assertEqual(shared, over_tcp)
         self.assertEqual(shared, over_ipc)
+
+    def test_keys_change_no_bit_by_tcp_and_leave_shared_memory_in_use(self):
+        plain, _ = self.run_job(["--same_host", "tcp"])
+        with tempfile.TemporaryDirectory(prefix="slimps-test-") as folder:
+            made = keys.make(folder, 2, 1)
+            encrypted, moved = self.run_job(["--same_host", "tcp"], node_keys=made)
+            self.assert_nothing_shared(moved)
+            self.assertEqual(plain, encrypted)
+            shared, moved = self.run_job(node_keys=made)
+            self.assertGreater(moved[1], moved[0] // 2, moved)
+            self.assertEqual(plain, shared)
 
     def test_compressed_with_the_backup_model_over_two_servers(self):
         flags = ["--compression", "2bit:threshold=0.05", "--threshold", "0", "--backup_model", "on"]
