@@ -41,6 +41,17 @@ def row(op="push_pull", **changes):
             raw_paced_p50_us=80.0,
             paced_p50_to_raw=1.25,
         )
+    elif op == "curve":
+        fields.update(
+            tensors="4 MiB",
+            codec="none",
+            link="",
+            plain_gbps=1.0,
+            curve_gbps=0.5,
+            curve_to_plain=0.5,
+            plain_cpu_ns_per_byte=0.5,
+            curve_cpu_ns_per_byte=2.5,
+        )
     elif op == "lending":
         fields.update(
             tensors="1 MiB", codec="none", copied_gbps=1.0, lent_gbps=1.1, lent_to_copied=1.1
@@ -115,6 +126,12 @@ class TablesTest(unittest.TestCase):
         model = row("lending", lent_to_copied=0.99)
         del model["bytes"]
         self.assertEqual("1.00 MISSED", tables.bar_of(model))
+
+    def test_curve_has_its_bar_on_a_link(self):
+        self.assertEqual("", tables.bar_of(row("curve")))
+        linked = row("curve", link="1gbit", curve_to_plain=0.97)
+        self.assertEqual("0.97 met", tables.bar_of(linked))
+        self.assertEqual("0.97 MISSED", tables.bar_of(dict(linked, curve_to_plain=0.96)))
 
     def test_every_kind_of_row_has_a_cell_under_each_heading(self):
         for op, headings in tables.HEADINGS.items():

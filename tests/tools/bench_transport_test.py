@@ -264,11 +264,29 @@ class LendingTest(unittest.TestCase):
         report_tables.check(report)
 
 
+class CurveTest(unittest.TestCase):
+    def test_a_job_with_keys_stands_beside_one_without(self):
+        report, result = bench_json("--curve", "--quick", "--sizes", "4Ki", "--model", "resnet50")
+        self.assertEqual(
+            [("4 KiB", "none", ""), ("resnet50", "1bit", "1gbit")],
+            [(row["tensors"], row["codec"], row["link"]) for row in report["results"]],
+        )
+        for row in report["results"]:
+            self.assertEqual("curve", row["op"])
+            self.assertAlmostEqual(row["curve_gbps"] / row["plain_gbps"], row["curve_to_plain"])
+            self.assertGreaterEqual(row["plain_cpu_ns_per_byte"], 0.0)
+        self.assertIn("CURVE CPU ns/B", result.stdout)
+        report_tables.check(report)
+
+
 class FlagsTest(unittest.TestCase):
     def refused(self, *arguments):
         result = run_bench(*arguments)
         self.assertEqual(2, result.returncode, result.stderr)
         return result.stderr
+
+    def test_curve_is_tcps_alone(self):
+        self.assertIn("only tcp is encrypted", self.refused("--curve", "--transports", "ipc"))
 
     def test_wrong_lists_are_refused_with_what_was_expected(self):
         for value in ("", "4", "4Gi", "1Mi,", "many", "-4Ki", "2048Mi", "514"):

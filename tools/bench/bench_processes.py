@@ -238,6 +238,7 @@ class Cluster:
         workers,
         servers,
         worker_program="bench_store",
+        keys=None,
     ):
         self.processes = processes
         self.name = name
@@ -246,6 +247,7 @@ class Cluster:
         self.server_flags = list(server_flags)
         self.sizes = (workers, servers)
         self.worker_program = worker_program
+        self.keys = keys  # a slimps_launch.keys.Folder, or None
         self.daemons = []
         self.workers = []
 
@@ -298,15 +300,26 @@ class Cluster:
             )
         self.processes.answers(self.workers, "word that its store is there")
 
+    def cpu_seconds(self):
+        """Returns the processor time that workers and servers have taken so far."""
+        ticks = 0
+        for node in self.daemons[1:] + self.workers:
+            with open("/proc/%d/stat" % node.process.pid, encoding="ascii") as text:
+                fields = text.read().rpartition(")")[2].split()
+            ticks += int(fields[11]) + int(fields[12])  # of user and of system
+        return ticks / os.sysconf("SC_CLK_TCK")
+
     def environment(self):
         """Returns the variables to add to this process's own and to DMLC_*."""
         return {}
 
     def _start_node(self, name, role, command, port):
         environment = {
-            name: value for name, value in os.environ.items() if not name.startswith("DMLC_")
+            key: value for key, value in os.environ.items() if not key.startswith("DMLC_")
         }
         environment.update(self.environment())
+        if self.keys is not None:
+            environment.update(self.keys.variables(name))
         environment.update(
             DMLC_ROLE=role,
             DMLC_PS_ROOT_URI="127.0.0.1",

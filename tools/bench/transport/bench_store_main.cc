@@ -19,6 +19,7 @@
 #include "tools/bench/models/models.h"
 #include "tools/bench/transport/store_bench.h"
 #include "worker/kvstore.h"
+#include "worker/kvstore_options.h"
 
 DEFINE_string(root_uri, "127.0.0.1", "the scheduler's host (environment: DMLC_PS_ROOT_URI)");
 DEFINE_int32(root_port, 0, "the scheduler's port (environment: DMLC_PS_ROOT_PORT)");
@@ -26,6 +27,11 @@ DEFINE_int32(num_workers, 1, "how many workers the job has (environment: DMLC_NU
 DEFINE_int32(num_servers, 1, "how many servers the job has (environment: DMLC_NUM_SERVER)");
 DEFINE_bool(checksums, true, "of payloads, on the wire");
 DEFINE_string(compression, "none", "the codec of all pushes; verify then finds what it loses");
+DEFINE_string(pull_compression, "none", "the codec of all pulls");
+DEFINE_string(emulate_link, "", "rate of an emulated link, as 1gbit");
+DEFINE_string(key_file, "", "file with this worker's secret key (environment: SLIMPS_KEY_FILE)");
+DEFINE_string(scheduler_key, "",
+              "the scheduler's public key in hexadecimal (environment: SLIMPS_SCHEDULER_KEY)");
 DEFINE_bool(list_models, false, "print the models that there are, and end");
 DEFINE_string(same_host, "shm", "how to reach servers of this machine: tcp, ipc or shm");
 
@@ -36,6 +42,8 @@ absl::StatusOr<KVStoreOptions> OptionsFromFlags() {
   CheckRole("worker");
   TakeFromEnvironment("root_uri", "DMLC_PS_ROOT_URI");
   TakeFromEnvironment("root_port", "DMLC_PS_ROOT_PORT");
+  TakeFromEnvironment("key_file", "SLIMPS_KEY_FILE");
+  TakeFromEnvironment("scheduler_key", "SLIMPS_SCHEDULER_KEY");
   SettleJobSize(FLAGS_num_workers, FLAGS_num_servers);
   CheckRange("root_port", FLAGS_root_port, 1, 65535);
   KVStoreOptions options;
@@ -45,6 +53,13 @@ absl::StatusOr<KVStoreOptions> OptionsFromFlags() {
   options.checksums = FLAGS_checksums;
   options.compression = FLAGS_compression;
   options.fixed_threshold_bytes = 0;
+  options.pull_compression = FLAGS_pull_compression;
+  options.fixed_pull_threshold_bytes = 0;
+  options.key_file = FLAGS_key_file;
+  options.scheduler_key = FLAGS_scheduler_key;
+  if (!FLAGS_emulate_link.empty()) {
+    SLIMPS_RETURN_IF_ERROR(SetOption("emulate_link", FLAGS_emulate_link, &options));
+  }
   SLIMPS_ASSIGN_OR_RETURN(options.same_host, ParseSameHost(FLAGS_same_host));
   return options;
 }

@@ -17,6 +17,7 @@ import sys
 
 from bench import common
 from bench import bench_processes
+from bench.transport import curve_runs
 from bench.transport import transport_runs as runs
 from bench.transport import transport_tables as tables
 from cli import setup
@@ -28,6 +29,7 @@ SIZES = "4Ki,16Ki,64Ki,256Ki,1Mi,4Mi,16Mi,64Mi"
 QUICK_SIZES = "64Ki,1Mi"
 MODELS = "resnet50,vgg16,bert_base"
 LENT_SIZES, LENT_MODELS = "4Mi,16Mi,64Mi", "resnet50"
+CURVE_SIZES, CURVE_MODELS = "4Mi", "resnet50"
 PROGRAMS = {
     "slimps_scheduler": setup.PROGRAMS["slimps_scheduler"],
     "slimps_server": setup.PROGRAMS["slimps_server"],
@@ -96,9 +98,8 @@ def make_parser():
     parser.add_argument(
         "--transports",
         type=transport_list,
-        default=list(TRANSPORTS),
         metavar="LIST",
-        help="of tcp, ipc, shm (all)",
+        help="of tcp, ipc, shm (all; --curve: tcp alone)",
     )
     parser.add_argument(
         "--sizes",
@@ -133,6 +134,12 @@ def make_parser():
         help="measure gradients that are lent, raw and in 1bit, beside gradients that are copied,"
         " and nothing else (1x1, 4Mi,16Mi,64Mi, resnet50)",
     )
+    parser.add_argument(
+        "--curve",
+        action="store_true",
+        help="measure a job with keys beside one without, with processor time per byte, and "
+        "nothing else (tcp, 1x1, 4Mi; resnet50 by 1bit both ways at 1 Gbit/s)",
+    )
     parser.add_files()
     return parser
 
@@ -140,9 +147,15 @@ def make_parser():
 def settle(options):
     """Sets the options that were not given; returns the options."""
     quick = options.quick
-    sizes, models = (LENT_SIZES, LENT_MODELS) if options.lend else (SIZES, MODELS)
+    sizes, models = SIZES, MODELS
+    if options.lend:
+        sizes, models = LENT_SIZES, LENT_MODELS
+    if options.curve:
+        sizes, models = CURVE_SIZES, CURVE_MODELS
+    if options.transports is None:
+        options.transports = ["tcp"] if options.curve else list(TRANSPORTS)
     if options.shapes is None:
-        options.shapes = [(1, 1)] if options.lend else [(1, 1), (2, 2)]
+        options.shapes = [(1, 1)] if options.lend or options.curve else [(1, 1), (2, 2)]
     if options.sizes is None:
         options.sizes = size_list(QUICK_SIZES if quick else sizes)
     if options.model is None:
@@ -175,7 +188,8 @@ def measure(options, programs):
         for transport in options.transports:
             for shape in options.shapes:
                 with runs.Stage(processes, programs, transport, shape) as stage:
-                    runs.measure_stage(stage, options, say)
+                    measured = curve_runs if options.curve else runs
+                    measured.measure_stage(stage, options, say)
     return results
 
 
@@ -195,6 +209,8 @@ def machine():
 def main(arguments):
     parser = make_parser()
     options = settle(parser.parse_args(arguments))
+    if options.curve and (options.lend or options.transports != ["tcp"]):
+        parser.error("--curve: only tcp is encrypted, and --lend is another measurement")
     out_files.refuse_unwritable(parser, "--json", options.json)
     with common.ending_on_signals():
         programs = common.find_programs(PROGRAMS, options.programs)

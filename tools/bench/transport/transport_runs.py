@@ -303,13 +303,15 @@ class Stage:
     def __exit__(self, *failure):
         return self.stack.__exit__(*failure)
 
-    def job(self, checksums, codec="none"):
+    def job(self, checksums, codec="none", flags=(), folder=None):
         name = "%s %dx%d %s checksums%s" % (
             self.transport,
             *self.shape,
             "with" if checksums else "without",
             "" if codec == "none" else " and " + codec,
         )
+        if folder is not None:
+            name += ", with keys"
         return bench_processes.Cluster(
             self.processes,
             name,
@@ -318,9 +320,11 @@ class Stage:
                 "--same_host=" + self.transport,
                 "--checksums=%s" % str(checksums).lower(),
                 "--compression=" + codec,
+                *flags,
             ],
             ["--same_host=" + self.transport],
             *self.shape,
+            keys=folder,
         )
 
     def row(self, operation, **what):

@@ -10,6 +10,7 @@ SHARED_BAR = 2.0  # shared memory / raw tcp's two-way figure, at least, from LAR
 LATENCY_BAR = 1.5  # round trip / raw ZeroMQ's round trip, at most
 MODEL_BAR = 1.15  # a model's round / the same bytes in 4 MiB tensors, at most
 MODELS_WITH_BAR = ("resnet50",)
+CURVE_BAR = 0.97  # with keys / without, at least, on a link
 LENT_BAR, LENT_ANY_BAR = 1.08, 1.0  # lent / copied, at least: one size by tcp; anything else
 HEADINGS = {
     "push_pull": (
@@ -50,6 +51,19 @@ HEADINGS = {
         "fraction",
         "bar",
     ),
+    "curve": (
+        "transport",
+        "shape",
+        "tensors",
+        "codec",
+        "link",
+        "plain GB/s",
+        "CURVE GB/s",
+        "x plain",
+        "plain CPU ns/B",
+        "CURVE CPU ns/B",
+        "bar",
+    ),
     "lending": (
         "transport",
         "shape",
@@ -65,6 +79,7 @@ TITLES = {
     "push_pull": "push-pull, GB/s of fp32 gradient per worker, both directions moving",
     "latency": "one push-pull at a time",
     "model_round": "every tensor of a model pushed and pulled once",
+    "curve": "push-pull with keys (CURVE), beside push-pull without",
     "lending": "push-pull of gradients that are lent, beside gradients that are copied",
 }
 
@@ -112,6 +127,22 @@ SHAPE = {
                     "model": TEXT,
                     **dict.fromkeys(("round_ms", "round_4mib_ms", "ratio_to_4mib"), NUMBER),
                 },
+                "curve": {
+                    **OF_STAGE,
+                    "tensors": TEXT,
+                    "codec": TEXT,
+                    "link": TEXT,
+                    **dict.fromkeys(
+                        (
+                            "plain_gbps",
+                            "curve_gbps",
+                            "curve_to_plain",
+                            "plain_cpu_ns_per_byte",
+                            "curve_cpu_ns_per_byte",
+                        ),
+                        NUMBER,
+                    ),
+                },
                 "lending": {
                     **OF_STAGE,
                     "tensors": TEXT,
@@ -136,6 +167,8 @@ def bar_of(row):
         )
     if row["op"] == "model_round" and row["model"] in MODELS_WITH_BAR:
         return verdict(row["ratio_to_4mib"] <= MODEL_BAR, "%.2f x" % MODEL_BAR)
+    if row["op"] == "curve" and row["link"]:
+        return verdict(row["curve_to_plain"] >= CURVE_BAR, "%.2f" % CURVE_BAR)
     if row["op"] == "lending":
         if row["transport"] == "shm" and row["codec"] == "none":
             return ""  # copied either way, into memory that both processes can read
@@ -146,6 +179,16 @@ def bar_of(row):
 
 def cells(row):
     head = [row["transport"], "%dx%d" % (row["workers"], row["servers"])]
+    if row["op"] == "curve":
+        numbers = ("plain_gbps", "curve_gbps", "curve_to_plain")
+        times = ("plain_cpu_ns_per_byte", "curve_cpu_ns_per_byte")
+        return (
+            head
+            + [row["tensors"], row["codec"], row["link"] or "none"]
+            + ["%.3f" % row[field] for field in numbers]
+            + ["%.2f" % row[field] for field in times]
+            + [bar_of(row)]
+        )
     if row["op"] == "lending":
         return (
             head
