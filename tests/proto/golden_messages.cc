@@ -95,6 +95,7 @@ void AddMembership(const std::function<Message*(const char*)>& add) {
   down->set_reason("no heartbeat for 10 s");
   SetStatus(add("shutdown")->header.mutable_shutdown()->mutable_reason());
   add("goodbye")->header.mutable_goodbye();
+  add("persist")->header.mutable_persist();
   SetStatus(add("ack")->header.mutable_ack()->mutable_status());
   wire::Error* error = add("error")->header.mutable_error();
   SetStatus(error->mutable_status());
