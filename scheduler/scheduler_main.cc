@@ -37,6 +37,9 @@ DEFINE_int32(heartbeat_interval_ms, 1000, "how often each node tells the schedul
 DEFINE_int32(heartbeat_timeout_ms, 10000, "how long a node may be silent before the job fails");
 DEFINE_int32(roster_timeout_s, 60, "how long to wait for all nodes to come");
 
+DEFINE_int32(restart_timeout_s, 0,
+             "how long to wait for a server that is gone to be started again, 0: the job fails");
+
 namespace slimps {
 namespace {
 
@@ -48,6 +51,7 @@ SchedulerOptions OptionsFromFlags() {
   CheckRange("heartbeat_interval_ms", FLAGS_heartbeat_interval_ms, 1, 3600'000);
   CheckRange("heartbeat_timeout_ms", FLAGS_heartbeat_timeout_ms, 1, 3600'000);
   CheckRange("roster_timeout_s", FLAGS_roster_timeout_s, 1, 1000'000);
+  CheckRange("restart_timeout_s", FLAGS_restart_timeout_s, 0, 1000'000);
   if (FLAGS_heartbeat_timeout_ms < 2 * FLAGS_heartbeat_interval_ms) {
     DieOfUsage(absl::StrCat("--heartbeat_timeout_ms=", FLAGS_heartbeat_timeout_ms,
                             ": expected at least twice --heartbeat_interval_ms, which is ",
@@ -60,6 +64,7 @@ SchedulerOptions OptionsFromFlags() {
   options.heartbeat_interval = absl::Milliseconds(FLAGS_heartbeat_interval_ms);
   options.heartbeat_timeout = absl::Milliseconds(FLAGS_heartbeat_timeout_ms);
   options.roster_timeout = absl::Seconds(FLAGS_roster_timeout_s);
+  options.restart_timeout = absl::Seconds(FLAGS_restart_timeout_s);
   options.shutdown_grace = std::min(options.heartbeat_timeout, options.shutdown_grace);
   return options;
 }

@@ -61,7 +61,8 @@ SchedulerState::SchedulerState(SchedulerOptions options, SteadyTime now, const W
                 .num_workers = options_.num_workers,
                 .num_servers = options_.num_servers,
                 .heartbeat_timeout = options_.heartbeat_timeout,
-                .probe_timeout = options_.heartbeat_timeout / 4}),
+                .probe_timeout = options_.heartbeat_timeout / 4,
+                .restart_timeout = options_.restart_timeout}),
       newcomers_(size_t{options_.num_workers} + options_.num_servers),
       placement_({.num_workers = options_.num_workers, .num_servers = options_.num_servers}),
       barriers_({.num_workers = options_.num_workers, .num_servers = options_.num_servers}),
@@ -98,10 +99,14 @@ void SchedulerState::ProbeMembers(Outbox* out) {
 
 void SchedulerState::SettleNewcomers(SteadyTime now, SteadyTime heard_until, Outbox* out) {
   for (;;) {
-    std::optional<Newcomers::Settled> settled = phase_ == Phase::kForming
-                                                    ? newcomers_.TakeSettled(members_, heard_until)
-                                                    : newcomers_.TakeAny();
+    const bool open = phase_ == Phase::kForming || phase_ == Phase::kRunning;
+    std::optional<Newcomers::Settled> settled =
+        open ? newcomers_.TakeSettled(members_, heard_until) : newcomers_.TakeAny();
     if (!settled.has_value()) return;
+    if (settled->gone != nullptr && phase_ == Phase::kRunning) {
+      Replace(*settled, now, out);
+      continue;
+    }
     if (settled->gone != nullptr) {
       const wire::NodeRef node = settled->gone->entry.node();
       joining_.Replaced(*settled->gone);
@@ -115,7 +120,8 @@ void SchedulerState::SettleNewcomers(SteadyTime now, SteadyTime heard_until, Out
 void SchedulerState::HandleRegister(PeerId from, const wire::Header& header, SteadyTime now,
                                     Outbox* out) {
   std::vector<PeerId> probes;
-  if (phase_ != Phase::kForming || !newcomers_.Hold(from, header, now, members_, &probes)) {
+  const bool open = phase_ == Phase::kForming || phase_ == Phase::kRunning;
+  if (!open || !newcomers_.Hold(from, header, now, members_, &probes)) {
     Admit(from, header, now, out);
   }
   for (const PeerId peer : probes) out->push_back({peer, Probe()});
@@ -138,27 +144,51 @@ void SchedulerState::Admit(PeerId from, const wire::Header& header, SteadyTime n
     return;
   }
   if (members_.epoch() != epoch) joining_.Joined(**member, MissingNodes(members_.Roster()));
-  wire::Header welcome;
-  welcome.set_request_id(header.request_id());
-  welcome.mutable_welcome()->set_rank((*member)->entry.node().rank());
-  welcome.mutable_welcome()->set_heartbeat_interval_ms(Millis(options_.heartbeat_interval));
-  welcome.mutable_welcome()->set_heartbeat_timeout_ms(Millis(options_.heartbeat_timeout));
+  Welcome(from, header.request_id(), **member, out);
+  if (!members_.complete() || was_complete) return SendRoster(**member, out);
+  phase_ = Phase::kRunning;
+  for (const Member& reader : members_.LiveMembers()) SendRoster(reader, out);
+}
+
+void SchedulerState::Replace(const Newcomers::Settled& settled, SteadyTime now, Outbox* out) {
+  joining_.Replaced(*settled.gone);
+  wire::Header header = settled.header;
+  header.mutable_register_()->set_wanted_rank(
+      static_cast<int32_t>(settled.gone->entry.node().rank()));
+  const absl::StatusOr<const Member*> member = members_.Replace(header, settled.from, now);
+  if (!member.ok()) {
+    out->push_back(RefuseStranger(settled.from, member.status(), header.request_id()));
+    return;
+  }
+  replaced_at_epoch_ = members_.epoch();
+  joining_.Joined(**member, MissingNodes(members_.Roster()));
+  Welcome(settled.from, header.request_id(), **member, out);
+  for (const Member& reader : members_.LiveMembers()) SendRoster(reader, out);
+}
+
+void SchedulerState::Welcome(PeerId to, uint64_t request_id, const Member& member,
+                             Outbox* out) const {
+  wire::Header header;
+  header.set_request_id(request_id);
+  wire::Welcome* welcome = header.mutable_welcome();
+  welcome->set_rank(member.entry.node().rank());
+  welcome->set_heartbeat_interval_ms(Millis(options_.heartbeat_interval));
+  welcome->set_heartbeat_timeout_ms(Millis(options_.heartbeat_timeout));
+  welcome->set_servers_may_return(options_.restart_timeout > absl::ZeroDuration());
   for (wire::BarrierTicket& ticket : barriers_.Tickets()) {
-    *welcome.mutable_welcome()->add_tickets() = std::move(ticket);
+    *welcome->add_tickets() = std::move(ticket);
   }
-  out->push_back({from, std::move(welcome)});
-  const bool to_all = members_.complete() && !was_complete;
-  if (to_all) phase_ = Phase::kRunning;
-  for (const Member& reader : to_all ? members_.LiveMembers() : std::vector<Member>{**member}) {
-    wire::Header roster;
-    *roster.mutable_roster() = members_.RosterFor(reader);
-    if (!to_all) {
-      for (const std::string& refusal : joining_.refusals()) {
-        roster.mutable_roster()->add_refusals(refusal);
-      }
-    }
-    out->push_back({reader.peer, std::move(roster)});
+  out->push_back({to, std::move(header)});
+}
+
+void SchedulerState::SendRoster(const Member& reader, Outbox* out) const {
+  wire::Header header;
+  wire::Roster* roster = header.mutable_roster();
+  *roster = members_.RosterFor(reader);
+  if (phase_ == Phase::kForming) {
+    for (const std::string& refusal : joining_.refusals()) roster->add_refusals(refusal);
   }
+  out->push_back({reader.peer, std::move(header)});
 }
 
 void SchedulerState::HandleMember(const Member& member, const wire::Header& header, SteadyTime now,
@@ -171,6 +201,8 @@ void SchedulerState::HandleMember(const Member& member, const wire::Header& head
       echo.mutable_heartbeat()->set_scheduler_unix_ns(
           static_cast<uint64_t>(absl::ToUnixNanos(wall_.At(now))));
       out->push_back({member.peer, std::move(echo)});
+      // The roster with a server's new process was lost on its way.
+      if (header.membership_epoch() < replaced_at_epoch_) SendRoster(member, out);
       return;
     }
     case wire::Header::kBarrier:
@@ -285,12 +317,11 @@ void SchedulerState::HandleGoodbye(const Member& member, const wire::Header& hea
   out->push_back({member.peer, AckReply(header.request_id())});
   quiet_at_ = now + options_.quiet_time;
   if (again) return;
+  if (phase_ == Phase::kRunning && node.role() == wire::SERVER) {
+    return Lose(member, absl::StrCat(who, " left while workers are in the job"), now, out);
+  }
   members_.Leave(node);
   if (phase_ != Phase::kRunning) return;
-  if (node.role() == wire::SERVER) {
-    Fail(node, absl::StrCat(who, " left while workers are in the job"), now, out);
-    return;
-  }
   SendPlacements(placement_.Leave(node.rank()), out);
   SendReleases(barriers_.Leave({node.role(), node.rank()}), out);
   const uint64_t version = DecidedVersion();
@@ -338,6 +369,14 @@ void SchedulerState::Fail(const wire::NodeRef& node, const std::string& reason, 
   EnterFailed(absl::UnavailableError(reason), now, out);
 }
 
+void SchedulerState::Lose(const Member& member, const std::string& reason, SteadyTime now,
+                          Outbox* out) {
+  const wire::NodeRef node = member.entry.node();  // a copy: `member` may be the table's own
+  if (!members_.MayReturn(node)) return Fail(node, reason, now, out);
+  members_.Lose(node, now);
+  joining_.Awaited(reason, options_.restart_timeout);
+}
+
 void SchedulerState::BroadcastShutdown(SteadyTime now, Outbox* out) {
   wire::Header header;
   *header.mutable_shutdown()->mutable_reason() = ToStatusProto(result_);
@@ -378,9 +417,15 @@ SchedulerState::Outbox SchedulerState::Tick(SteadyTime now, SteadyTime delivered
       members_.Remove(member.entry.node());
       continue;
     }
-    Fail(member.entry.node(),
+    Lose(member,
          absl::StrCat(member.ToString(), " has been silent for over ",
                       absl::FormatDuration(options_.heartbeat_timeout)),
+         now, &out);
+  }
+  if (const Member* lost = members_.GivenUp(now); lost != nullptr && phase_ == Phase::kRunning) {
+    Fail(lost->entry.node(),
+         absl::StrCat(lost->ToString(), " is gone, and no new process took its place within ",
+                      absl::FormatDuration(options_.restart_timeout)),
          now, &out);
   }
   SettleNewcomers(now, heard_until, &out);

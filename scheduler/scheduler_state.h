@@ -6,7 +6,7 @@
 //   kForming ------------------> kRunning -----------------> kEnding -----------------------> kDone
 //      |                            |                sends Shutdown(OK)   or grace over       (OK)
 //      | roster timeout             | node silent, failed,   to the servers
-//      v                            v or a server left
+//      v                            v or a server left, and not back in time
 //   kFailed: sends NodeDown and Shutdown(why) to everyone
 //      | all left and quiet, or grace over
 //      v
@@ -44,6 +44,8 @@ struct SchedulerOptions {
   absl::Duration heartbeat_interval = absl::Seconds(1);
   absl::Duration heartbeat_timeout = absl::Seconds(10);
   absl::Duration roster_timeout = absl::Seconds(60);
+  // How long the job waits for a lost server to be started again. 0: its loss ends the job.
+  absl::Duration restart_timeout = absl::ZeroDuration();
   // How long nodes may take to leave after they were told to.
   absl::Duration shutdown_grace = absl::Seconds(5);
   // How long the scheduler stays after the last goodbye. The acknowledgement of a goodbye may be
@@ -94,9 +96,15 @@ class SchedulerState final {
  private:
   void ProbeMembers(Outbox* out);
   void HandleRegister(PeerId from, const wire::Header& header, SteadyTime now, Outbox* out);
-  // Admits the newcomers that wait no more. One takes the place of a member that is gone.
+  // Admits the newcomers that wait no more. Each takes the place of a member that is gone.
   void SettleNewcomers(SteadyTime now, SteadyTime heard_until, Outbox* out);
   void Admit(PeerId from, const wire::Header& header, SteadyTime now, Outbox* out);
+  // Gives the newcomer the place that it wants, and tells everyone.
+  void Replace(const Newcomers::Settled& settled, SteadyTime now, Outbox* out);
+  void Welcome(PeerId to, uint64_t request_id, const Member& member, Outbox* out) const;
+  void SendRoster(const Member& reader, Outbox* out) const;
+  // The node is gone for this `reason`. Waits for it to be started again, or fails the job.
+  void Lose(const Member& member, const std::string& reason, SteadyTime now, Outbox* out);
   void HandleMember(const Member& member, const wire::Header& header, SteadyTime now, Outbox* out);
   void HandleBarrier(const Member& member, const wire::Header& header, Outbox* out);
   void HandleDeclare(const Member& member, const wire::Header& header, Outbox* out);
@@ -120,6 +128,7 @@ class SchedulerState final {
   SteadyTime repeat_at_;                              // when Shutdown is sent again
   SteadyTime quiet_at_ = SteadyTime::InfinitePast();  // the last goodbye plus the quiet time
   MembershipTable members_;
+  uint64_t replaced_at_epoch_ = 0;  // the epoch that the newest Replace made
   Newcomers newcomers_;
   PlacementTable placement_;
   BarrierTable barriers_;

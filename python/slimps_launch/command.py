@@ -19,6 +19,7 @@ from slimps_launch import on_mpi
 from slimps_launch import on_slurm
 from slimps_launch import on_ssh
 from slimps_launch import out_files
+from slimps_launch import restarts
 from slimps_launch import run_command
 
 USAGE = """usage: slimps COMMAND [ARGUMENT ...]
@@ -143,9 +144,11 @@ def launch(arguments, installation):
         action="store_true",
         help="slurm: servers have nodes of their own, without workers",
     )
+    restarts.add_flags(parser)
     on_kubernetes.add_flags(parser)
     options = parser.parse_args(arguments)
     where, _, detail = options.on.partition(":")
+    restarts.check(parser, options, where)
     if options.trace and where != "local":
         parser.error("--trace goes with --on local")
     if options.servers_apart and where != "slurm":
@@ -162,13 +165,14 @@ def launch(arguments, installation):
     place = makers[where](job, options, detail, installation.again)
     logs = make_logs(options)
     launcher = job_launch.Launcher(job, verbose=options.verbose, place=place, logs=logs)
-    if options.trace is None:
-        return launcher.run()
-    with job_trace.Gathering(options.trace) as trace:
-        job.environment.update(trace.of_job(options.workers, options.servers))
-        status = launcher.run()
-        merged = trace.merge(lambda line: print(line, flush=True))
-    return status or (0 if merged else 1)
+    with restarts.prepared(job, options):
+        if options.trace is None:
+            return launcher.run()
+        with job_trace.Gathering(options.trace) as trace:
+            job.environment.update(trace.of_job(options.workers, options.servers))
+            status = launcher.run()
+            merged = trace.merge(lambda line: print(line, flush=True))
+        return status or (0 if merged else 1)
 
 
 class Here(job_launch.Here):

@@ -22,6 +22,7 @@ from slimps_launch import job_node
 from slimps_launch import job_output
 from slimps_launch import network
 from slimps_launch import processes
+from slimps_launch import restarts
 
 SAY_MISSING = 10.0  # seconds until the nodes that have not started are named
 KEEP = 3.0  # seconds between two words to the agents of nodes
@@ -39,6 +40,7 @@ class Job:
         self.servers = servers
         self.environment = environment or {}
         self.share_cores = False
+        self.restarts = 0  # how often servers that died are started again, in all
         self.start_timeout = 30.0  # seconds until the scheduler listens
         self.settle = 0.5  # seconds to wait after a failure for failures of others
         self.end_grace = 30.0  # seconds for the daemons to end after the workers or one daemon
@@ -194,6 +196,7 @@ class Launcher(processes.Processes):
         return node
 
     def start_node(self, node, environment, **how):
+        node.environment = environment
         if self.verbose:
             self.say("slimps: %s: %s" % (node.name, " ".join(node.command)))
         if self.logs is not None:
@@ -243,6 +246,7 @@ class Launcher(processes.Processes):
         deadline = None
         say_missing = time.monotonic() + SAY_MISSING
         nodes = self.all_nodes()
+        again = restarts.Restarts(self)
         while len(ended) < len(nodes):
             for node in self.running():
                 node.keep()
@@ -258,6 +262,9 @@ class Launcher(processes.Processes):
                     continue
                 return self._report_late(nodes, ended)
             if event in ended:
+                continue
+            if event.status != 0 and (started := again.take(event)) is not None:
+                nodes[nodes.index(event)] = started
                 continue
             ended.append(event)
             if isinstance(event, carried.Carrier):

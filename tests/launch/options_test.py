@@ -35,6 +35,20 @@ class LaunchFlagsTest(unittest.TestCase):
                     command.launch(arguments, None)
             self.assertIn("--trace goes with --on local", said.getvalue())
 
+    def refused(self, *flags):
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            with self.assertRaises(SystemExit):
+                command.launch([*flags, "--workers=1", "--servers=1", "--", "true"], None)
+        return said.getvalue()
+
+    def test_servers_are_started_again_on_this_machine_alone(self):
+        self.assertIn("--restart goes with --on local", self.refused("--on=mpi", "--restart=1"))
+
+    def test_snapshots_are_for_restarts(self):
+        self.assertIn("goes with --restart N", self.refused("--snapshot_dir=d"))
+        self.assertIn('got "0"', self.refused("--restart=1", "--snapshot_every=0"))
+        self.assertIn('got "-1"', self.refused("--restart=-1"))
+
 
 class ConsoleTest(unittest.TestCase):
     def test_ctrl_c_during_the_imports_ends_it_without_a_traceback(self):

@@ -19,6 +19,17 @@ inline constexpr uint64_t kWorker1 = 3;
 
 class SchedulerStateTest : public testing::Test {
  protected:
+  explicit SchedulerStateTest(absl::Duration restart_timeout = absl::ZeroDuration())
+      : state_({.job_id = "job",
+                .num_workers = 2,
+                .num_servers = 1,
+                .heartbeat_interval = absl::Seconds(1),
+                .heartbeat_timeout = absl::Seconds(10),
+                .roster_timeout = absl::Seconds(60),
+                .restart_timeout = restart_timeout,
+                .shutdown_grace = absl::Seconds(5)},
+               clock_.Now()) {}
+
   static wire::Header HeaderOf(uint64_t node) {
     wire::Header header;
     header.set_job_id("job");
@@ -33,16 +44,19 @@ class SchedulerStateTest : public testing::Test {
     return Sort(state_.Handle(PeerId{node}, header, clock_.Now()), node);
   }
   std::vector<wire::Header> Tick(uint64_t node) { return Sort(state_.Tick(clock_.Now()), node); }
-  std::vector<wire::Header> Register(uint64_t node) {
+  static wire::Header RegistrationOf(uint64_t node, wire::Role role) {
     wire::Header header = HeaderOf(node);
-    header.mutable_register_()->set_role(node == kServer ? wire::SERVER : wire::WORKER);
+    header.mutable_register_()->set_role(role);
     header.mutable_register_()->set_wanted_rank(-1);
     header.mutable_register_()->set_num_workers(2);
     header.mutable_register_()->set_num_servers(1);
     header.mutable_register_()->set_host("alpha");
     header.mutable_register_()->set_pid(node);
     header.mutable_register_()->add_endpoints("tcp://127.0.0.1:1");
-    return Tell(node, header);
+    return header;
+  }
+  std::vector<wire::Header> Register(uint64_t node) {
+    return Tell(node, RegistrationOf(node, node == kServer ? wire::SERVER : wire::WORKER));
   }
   std::vector<wire::Header> Heartbeat(uint64_t node) {
     wire::Header header = HeaderOf(node);
@@ -70,14 +84,7 @@ class SchedulerStateTest : public testing::Test {
   std::vector<wire::Header> Others(uint64_t node) { return Of(others_, node); }
 
   FakeClock clock_;
-  SchedulerState state_{{.job_id = "job",
-                         .num_workers = 2,
-                         .num_servers = 1,
-                         .heartbeat_interval = absl::Seconds(1),
-                         .heartbeat_timeout = absl::Seconds(10),
-                         .roster_timeout = absl::Seconds(60),
-                         .shutdown_grace = absl::Seconds(5)},
-                        clock_.Now()};
+  SchedulerState state_;
 
  private:
   static std::vector<wire::Header> Of(const SchedulerState::Outbox& outbox, uint64_t node) {

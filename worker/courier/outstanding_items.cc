@@ -115,6 +115,16 @@ void OutstandingItems::OnConnectionLost(PeerId server, SteadyTime now) {
   }
 }
 
+void OutstandingItems::OnServerRestarted(uint32_t server, PeerId peer, SteadyTime now) {
+  servers_[server] = peer;
+  heard_[server] = SteadyTime::InfinitePast();
+  for (auto& [ticket, item] : items_) {
+    if (item.server != server) continue;
+    item.queued = false;
+    retries_.Postpone(ticket, now);
+  }
+}
+
 bool OutstandingItems::Defer(uint64_t ticket, const absl::Status& refusal, SteadyTime now) {
   OutstandingItem* item = FindMutable(ticket);
   if (item == nullptr) return false;

@@ -62,7 +62,8 @@ absl::StatusOr<MadePayload> PayloadMaker::MakeAny(GradientPart part, const Codec
     // Without scale and residual, the gradient travels as it is. Its pusher has checked the values.
     if (input.grad_scale == 1.0f && (state == nullptr || state->residual_bound() == 0)) {
       // What lies in ordinary memory would be copied again to reach processes of this machine.
-      if (part.grad_buf->loan() != Loan::kUntilAcknowledged || HasPayloadMemory()) {
+      if (part.grad_buf->loan() != Loan::kUntilAcknowledged || HasPayloadMemory() ||
+          options_.keeps_payloads) {
         SLIMPS_ASSIGN_OR_RETURN(part.grad_buf, Own(std::move(part.grad_buf)));
       }
       MadePayload made = RawPayload(part);

@@ -45,6 +45,8 @@ struct PayloadMakerOptions {
   float grad_scale = 1.0f;
   int encode_threads = 0;  // 0: as many as there are cores
   uint32_t worker = 0;     // rank; random codecs draw by it
+  // Payloads are kept beyond their acknowledgement (courier/kept_items.h), so none is lent memory.
+  bool keeps_payloads = false;
 };
 
 struct GradientPart {

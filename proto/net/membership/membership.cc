@@ -315,6 +315,11 @@ std::optional<absl::Status> Membership::down() const {
   return state_.down();
 }
 
+bool Membership::servers_may_return() const {
+  MutexLock lock(&mutex_);
+  return state_.servers_may_return();
+}
+
 uint32_t Membership::rank() const {
   MutexLock lock(&mutex_);
   return state_.rank();

@@ -136,6 +136,8 @@ class Membership final {
   std::optional<absl::Status> down() const;
 
   uint32_t rank() const;        // meaningful after Join
+  // True if a server that dies may be started again while the job runs. Meaningful after Join.
+  bool servers_may_return() const;
   wire::Roster roster() const;  // complete after Join
   PeerId scheduler() const;     // REQUIRES: Join was called
   wire::NodeRef self() const;

@@ -118,6 +118,7 @@ class MembershipState final {
 
   Phase phase() const { return phase_; }
   uint32_t rank() const { return welcome_.rank(); }
+  bool servers_may_return() const { return welcome_.servers_may_return(); }
   const wire::Roster& roster() const { return roster_; }
   const std::optional<absl::Status>& down() const { return down_; }
   // Returns the offset of this node's wall clock, from the echoes of heartbeats.

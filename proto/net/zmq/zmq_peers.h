@@ -59,7 +59,8 @@ class ZmqPeers final {
   ZmqRoute* Find(PeerId peer);
   const ZmqRoute* Find(PeerId peer) const;
 
-  // Makes the connections that callers asked for. Their peers are held until they are writable.
+  // Makes the connections that callers asked for, and ends those that they gave up. A new one's
+  // peer is held until it is writable.
   void OpenConnections();
 
   // Returns the peer behind a routing id of a ROUTER; a new one if the routing id is new, or comes
@@ -88,6 +89,8 @@ class ZmqPeers final {
 
  private:
   absl::StatusOr<ZmqSocket> Connect(const std::string& address);
+  // Ends the connection. Its socket stays until Close, because the I/O thread may sleep on it.
+  void Disconnect(PeerId peer);
   bool IsAhead(const ZmqRoute& route) const;
 
   const ZmqTransportOptions& options_;

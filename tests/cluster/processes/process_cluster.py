@@ -27,12 +27,14 @@ class ProcessCluster:
         worker_prefix=(),
         server_prefix=(),
         worker="worker/slimps_worker",
+        snapshots=None,
     ):
         self.workers = workers
         self.servers = servers
         self.worker_flags = list(worker_flags)
         self.scheduler_flags = list(scheduler_flags)
         self.server_flags = list(server_flags)
+        self.snapshots = snapshots  # seconds between two snapshots of a server; None: none
         self.worker = worker  # None: the test starts workers by hand
         # A command that runs a worker in other surroundings.
         self.worker_prefix = list(worker_prefix)
@@ -51,15 +53,18 @@ class ProcessCluster:
         )
         self.port = int(self.wait_for(lambda: self._read(port_file), "the scheduler's port"))
         for rank in range(self.servers):
-            self._start(
-                "server%d" % rank,
-                "server",
-                self.server_prefix + ["server/slimps_server"] + self.server_flags,
-                self.port,
-            )
+            self.start_server(rank)
         for rank in range(self.workers if self.worker else 0):
             self.start_worker(rank, self.worker_prefix + [self.worker] + self.worker_flags)
         return self
+
+    def start_server(self, rank):
+        flags = list(self.server_flags)
+        if self.snapshots is not None:
+            flags += ["--snapshot_dir", self.path("snapshots")]
+            flags += ["--snapshot_every", str(self.snapshots), "--wanted_rank", str(rank)]
+        command = self.server_prefix + ["server/slimps_server"] + flags
+        self._start("server%d" % rank, "server", command, self.port)
 
     def start_worker(self, rank, command):
         self._start("worker%d" % rank, "worker", command, self.port, {"DMLC_WORKER_ID": str(rank)})

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Servers that died are started again, as a cluster manager would do it.
+
+A server goes on from its snapshot, and the workers send what that lacks.
+"""
+
+import argparse
+import contextlib
+import tempfile
+
+from slimps_launch import errors
+from slimps_launch import job_node
+
+WAIT = 60  # seconds that the scheduler waits for a server to come back
+
+
+def seconds(text):
+    if not text.isdigit() or not 1 <= int(text) <= 86400:
+        raise argparse.ArgumentTypeError('expected 1 to 86400 seconds, got "%s"' % text)
+    return int(text)
+
+
+def times(text):
+    if not text.isdigit() or int(text) > 1000:
+        raise argparse.ArgumentTypeError('expected 0 to 1000, got "%s"' % text)
+    return int(text)
+
+
+def add_flags(parser):
+    parser.add_argument(
+        "--restart",
+        type=times,
+        metavar="N",
+        default=0,
+        help="start servers that die again, N times in all: they go on from their snapshots "
+        "(--on local)",
+    )
+    parser.add_argument(
+        "--snapshot_dir",
+        metavar="DIR",
+        help="where servers keep their snapshots while the job runs (with --restart; default: a "
+        "temporary folder)",
+    )
+    parser.add_argument(
+        "--snapshot_every",
+        type=seconds,
+        metavar="SECONDS",
+        default=30,
+        help="how often servers take a snapshot (default: 30)",
+    )
+
+
+def check(parser, options, where):
+    if options.restart and where != "local":
+        parser.error("--restart goes with --on local")
+    if options.snapshot_dir and not options.restart:
+        parser.error("--snapshot_dir goes with --restart N")
+
+
+@contextlib.contextmanager
+def prepared(job, options):
+    """Makes a job restart its servers as the flags say. Keeps their folder until the job's end."""
+    if not options.restart:
+        yield
+        return
+    job.restarts = options.restart
+    job.scheduler = job.scheduler + ["--restart_timeout_s", str(WAIT)]
+    with contextlib.ExitStack() as kept:
+        folder = options.snapshot_dir
+        try:
+            if folder is None:
+                folder = kept.enter_context(tempfile.TemporaryDirectory(prefix="slimps-snapshots-"))
+        except OSError as error:
+            raise errors.LaunchError("no folder for snapshots: %s" % error.strerror) from error
+        job.server = job.server + [
+            "--snapshot_dir",
+            folder,
+            "--snapshot_every",
+            str(options.snapshot_every),
+        ]
+        yield
+
+
+class Restarts:
+    """Which processes of a launcher may still be started again. Owned by its main thread."""
+
+    def __init__(self, launcher):
+        self.launcher = launcher
+        self.left = launcher.job.restarts
+
+    def take(self, node):
+        """Starts a server again that has ended. Returns its node, or None: it is not to be."""
+        launcher = self.launcher
+        works = any(one.role == "worker" and one.status is None for one in launcher.nodes)
+        if node.role != "server" or self.left == 0 or node not in launcher.nodes or not works:
+            return None
+        self.left -= 1
+        again = job_node.Node(node.name, node.role, node.command, node.cores)
+        launcher.nodes.remove(node)
+        launcher.start_node(again, node.environment)
+        launcher.say("slimps: %s %s" % (node.name, node.describe_end()))
+        launcher.say(
+            "slimps: %s was started again and goes on from its snapshot; %d more restarts are left"
+            % (node.name, self.left)
+        )
+        return again

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Servers that die are started again, as often as the job allows."""
+
+import unittest
+
+from job_case import JobCase
+
+
+class RestartTest(JobCase):
+    def run_restarting(self, restarts, server, worker):
+        launcher = self.launcher(["wait"], server, worker, workers=1)
+        launcher.job.restarts = restarts
+        return launcher.run(), self.out.getvalue()
+
+    def test_a_server_that_is_killed_is_started_again(self):
+        done = self.path("done")
+        status, out = self.run_restarting(
+            1, ["once=" + self.path("died"), "touch=" + done, "wait"], ["until=" + done, "exit=3"]
+        )
+        self.assertEqual(3, status, out)
+        self.assertIn("slimps: server0 was killed by SIGKILL\n", out)
+        self.assertIn("slimps: server0 was started again", out)
+        self.assertIn("0 more restarts are left", out)
+
+    def test_when_no_restarts_are_left_its_death_ends_the_job(self):
+        status, out = self.run_restarting(2, ["kill=SIGKILL"], ["wait"])
+        self.assertEqual(137, status, out)
+        self.assertEqual(2, out.count("was started again"), out)
+
+    def test_a_worker_is_not_started_again(self):
+        status, out = self.run_restarting(5, ["wait"], ["exit=4"])
+        self.assertEqual(4, status, out)
+        self.assertNotIn("started again", out)
+
+    def test_a_server_is_not_started_again_once_the_workers_have_ended(self):
+        done = self.path("done")
+        status, out = self.run_restarting(5, ["until=" + done, "exit=5"], ["touch=" + done])
+        self.assertNotIn("started again", out)
+
+
+if __name__ == "__main__":
+    unittest.main()
