@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Makes the log lines for people about who is in a job: which nodes came, which were refused and
-// why, which are missing, which are waited for. Owned by SchedulerState. Pure: the caller writes the lines.
+// why, which are missing, which are waited for. Owned by SchedulerState. Pure: the caller writes
+// the lines.
 //
 //   log.Joined(member, MissingNodes(roster));
 //   log.Waiting(members, age);                      // now and then

@@ -76,9 +76,9 @@ class MembershipTable final {
   [[nodiscard]] absl::Status CheckRegistration(const wire::Header& header) const;
   bool Knows(const Incarnation& incarnation) const;
 
-  // Returns the members, live or lost, that this node may be, started again. A node that wants a rank may be
-  // the member of its role with that rank. Otherwise it may be any member of its role on its host.
-  // Valid until the next Register or Remove.
+  // Returns the members, live or lost, that this node may be, started again. A node that wants a
+  // rank may be the member of its role with that rank. Otherwise it may be any member of its role
+  // on its host. Valid until the next Register or Remove.
   std::vector<const Member*> FormerSelves(const wire::Register& registration) const;
 
   // Admits a node, or finds it again. The member is valid until the next Register or Remove.

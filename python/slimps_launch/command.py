@@ -14,10 +14,10 @@ from slimps_launch import job_launch
 from slimps_launch import job_output
 from slimps_launch import job_trace
 from slimps_launch import network
-from slimps_launch import on_kubernetes
-from slimps_launch import on_mpi
-from slimps_launch import on_slurm
-from slimps_launch import on_ssh
+from slimps_launch.places import on_kubernetes
+from slimps_launch.places import on_mpi
+from slimps_launch.places import on_slurm
+from slimps_launch.places import on_ssh
 from slimps_launch import out_files
 from slimps_launch import restarts
 from slimps_launch import run_command

@@ -14,8 +14,8 @@ from slimps_launch import __main__ as main_module
 from slimps_launch import command
 from slimps_launch import errors
 from slimps_launch import job_launch
-from slimps_launch import on_mpi
-from slimps_launch import on_ssh
+from slimps_launch.places import on_mpi
+from slimps_launch.places import on_ssh
 
 
 class LaunchFlagsTest(unittest.TestCase):

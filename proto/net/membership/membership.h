@@ -135,7 +135,7 @@ class Membership final {
   // Returns what the handler was told, or would have been told; nullopt while the job runs.
   std::optional<absl::Status> down() const;
 
-  uint32_t rank() const;        // meaningful after Join
+  uint32_t rank() const;  // meaningful after Join
   // True if a server that dies may be started again while the job runs. Meaningful after Join.
   bool servers_may_return() const;
   wire::Roster roster() const;  // complete after Join
