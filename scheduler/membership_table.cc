@@ -227,6 +227,13 @@ void MembershipTable::ConnectionGone(PeerId peer) {
   }
 }
 
+void MembershipTable::LoseConnections(SteadyTime now) {
+  for (auto& [place, member] : members_) {
+    member.connection_gone = true;
+    member.last_heard = now;
+  }
+}
+
 bool MembershipTable::IsConnected(PeerId peer) const {
   return std::ranges::any_of(members_, [peer](const auto& one) { return one.second.peer == peer; });
 }

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -22,6 +23,7 @@
 #include "proto/base/status_macros.h"
 #include "proto/net/address.h"
 #include "proto/net/zmq/zmq_transport.h"
+#include "scheduler/journal.h"
 #include "scheduler/scheduler_service.h"
 
 DEFINE_string(job_id, "slimps", "name of the job; nodes of another job are refused");
@@ -39,6 +41,10 @@ DEFINE_int32(roster_timeout_s, 60, "how long to wait for all nodes to come");
 
 DEFINE_int32(restart_timeout_s, 0,
              "how long to wait for a server that is gone to be started again, 0: the job fails");
+
+DEFINE_string(journal, "",
+              "file to write the job's state to, so that this scheduler can be started again on "
+              "its port; needs --restart_timeout_s");
 
 namespace slimps {
 namespace {
@@ -65,6 +71,10 @@ SchedulerOptions OptionsFromFlags() {
   options.heartbeat_timeout = absl::Milliseconds(FLAGS_heartbeat_timeout_ms);
   options.roster_timeout = absl::Seconds(FLAGS_roster_timeout_s);
   options.restart_timeout = absl::Seconds(FLAGS_restart_timeout_s);
+  options.has_journal = !FLAGS_journal.empty();
+  if (options.has_journal && FLAGS_restart_timeout_s == 0) {
+    DieOfUsage("--journal needs --restart_timeout_s: how long nodes wait for this scheduler");
+  }
   options.shutdown_grace = std::min(options.heartbeat_timeout, options.shutdown_grace);
   return options;
 }
@@ -114,7 +124,14 @@ absl::Status Run(const SchedulerOptions& options, const std::string& bind) {
   ZmqTransportOptions transport_options;
   transport_options.strangers.emplace();
   ZmqTransport transport(transport_options);
-  SchedulerService service(&transport, options, &clock);
+  std::unique_ptr<Journal> journal;
+  if (options.has_journal) {
+    SLIMPS_ASSIGN_OR_RETURN(
+        journal,
+        Journal::Open(FLAGS_journal, {options.job_id, options.num_workers, options.num_servers}));
+  }
+  SchedulerService service(&transport, options, &clock, journal.get());
+  if (journal != nullptr) SLIMPS_RETURN_IF_ERROR(service.Restore());
   SLIMPS_ASSIGN_OR_RETURN(const std::string address,
                           transport.Bind(absl::StrCat("tcp://", bind, ":", FLAGS_port)));
   SLIMPS_RETURN_IF_ERROR(transport.Start(&service));

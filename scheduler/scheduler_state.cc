@@ -6,6 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "proto/base/clock.h"
 #include "proto/base/simulation/mutant.h"
+#include "proto/base/status_copy.h"
+#include "proto/base/status_macros.h"
 #include "proto/incarnation.h"
 #include "proto/net/membership/node_name.h"
 #include "proto/status_proto.h"
@@ -15,8 +17,8 @@ namespace {
 
 constexpr absl::Duration kShutdownRepeat = absl::Seconds(1);
 
-SchedulerState::Outgoing RefuseStranger(PeerId to, const absl::Status& why, uint64_t request_id) {
-  SchedulerState::Outgoing refusal{.to = to, .header = {}, .to_stranger = true};
+OutgoingHeader RefuseStranger(PeerId to, const absl::Status& why, uint64_t request_id) {
+  OutgoingHeader refusal{.to = to, .header = {}, .to_stranger = true};
   refusal.header.set_request_id(request_id);
   *refusal.header.mutable_error()->mutable_status() = ToStatusProto(why);
   return refusal;
@@ -27,21 +29,6 @@ wire::Header Probe() {
   wire::Header probe;
   probe.mutable_heartbeat()->set_answer_at_once(true);
   return probe;
-}
-
-wire::Header ErrorReply(const absl::Status& status, uint64_t request_id) {
-  wire::Header header;
-  header.set_request_id(request_id);
-  *header.mutable_error()->mutable_status() = ToStatusProto(status);
-  header.mutable_error()->mutable_node()->set_role(wire::SCHEDULER);
-  return header;
-}
-
-wire::Header AckReply(uint64_t request_id) {
-  wire::Header header;
-  header.set_request_id(request_id);
-  header.mutable_ack()->mutable_status();
-  return header;
 }
 
 uint32_t Millis(absl::Duration duration) {
@@ -64,14 +51,10 @@ SchedulerState::SchedulerState(SchedulerOptions options, SteadyTime now, const W
                 .probe_timeout = options_.heartbeat_timeout / 4,
                 .restart_timeout = options_.restart_timeout}),
       newcomers_(size_t{options_.num_workers} + options_.num_servers),
-      placement_({.num_workers = options_.num_workers, .num_servers = options_.num_servers}),
-      barriers_({.num_workers = options_.num_workers, .num_servers = options_.num_servers}),
-      decision_(options_.num_workers),
-      compressions_(options_.num_workers),
+      agreements_(options_.num_workers, options_.num_servers),
       joining_(JoinLog::Options{}) {}
 
-SchedulerState::Outbox SchedulerState::Handle(PeerId from, const wire::Header& header,
-                                              SteadyTime now) {
+Outbox SchedulerState::Handle(PeerId from, const wire::Header& header, SteadyTime now) {
   Outbox out;
   if (header.has_register_()) {
     HandleRegister(from, header, now, &out);
@@ -84,7 +67,7 @@ SchedulerState::Outbox SchedulerState::Handle(PeerId from, const wire::Header& h
   } else if (!member.ok()) {
     // A goodbye repeated after the roster forgot the node needs only its acknowledgement.
     out.push_back(header.has_goodbye()
-                      ? Outgoing{from, AckReply(header.request_id()), true}
+                      ? OutgoingHeader{from, AckReply(header.request_id()), true}
                       : RefuseStranger(from, member.status(), header.request_id()));
   } else {
     HandleMember(**member, header, now, &out);
@@ -143,7 +126,10 @@ void SchedulerState::Admit(PeerId from, const wire::Header& header, SteadyTime n
     out->push_back(RefuseStranger(from, member.status(), header.request_id()));
     return;
   }
-  if (members_.epoch() != epoch) joining_.Joined(**member, MissingNodes(members_.Roster()));
+  if (members_.epoch() != epoch) {
+    joining_.Joined(**member, MissingNodes(members_.Roster()));
+    Note(**member, header);
+  }
   Welcome(from, header.request_id(), **member, out);
   if (!members_.complete() || was_complete) return SendRoster(**member, out);
   phase_ = Phase::kRunning;
@@ -162,6 +148,7 @@ void SchedulerState::Replace(const Newcomers::Settled& settled, SteadyTime now, 
   }
   replaced_at_epoch_ = members_.epoch();
   joining_.Joined(**member, MissingNodes(members_.Roster()));
+  Note(**member, header, /*takes_place=*/true);
   Welcome(settled.from, header.request_id(), **member, out);
   for (const Member& reader : members_.LiveMembers()) SendRoster(reader, out);
 }
@@ -175,7 +162,11 @@ void SchedulerState::Welcome(PeerId to, uint64_t request_id, const Member& membe
   welcome->set_heartbeat_interval_ms(Millis(options_.heartbeat_interval));
   welcome->set_heartbeat_timeout_ms(Millis(options_.heartbeat_timeout));
   welcome->set_servers_may_return(options_.restart_timeout > absl::ZeroDuration());
-  for (wire::BarrierTicket& ticket : barriers_.Tickets()) {
+  if (options_.has_journal) {
+    welcome->set_scheduler_timeout_ms(
+        Millis(options_.heartbeat_timeout + options_.restart_timeout));
+  }
+  for (wire::BarrierTicket& ticket : agreements_.Tickets()) {
     *welcome->add_tickets() = std::move(ticket);
   }
   out->push_back({to, std::move(header)});
@@ -206,11 +197,10 @@ void SchedulerState::HandleMember(const Member& member, const wire::Header& head
       return;
     }
     case wire::Header::kBarrier:
-      return HandleBarrier(member, header, out);
     case wire::Header::kDeclareKeys:
-      return HandleDeclare(member, header, out);
     case wire::Header::kThresholdReport:
-      return HandleReport(member, header, out);
+      if (agreements_.Handle(member, header, members_, out)) Note(member, header);
+      return;
     case wire::Header::kGoodbye:
       return HandleGoodbye(member, header, now, out);
     case wire::Header::kError: {
@@ -230,83 +220,50 @@ void SchedulerState::HandleMember(const Member& member, const wire::Header& head
   }
 }
 
-void SchedulerState::HandleBarrier(const Member& member, const wire::Header& header, Outbox* out) {
-  const wire::NodeRef& node = member.entry.node();
-  absl::StatusOr<std::vector<BarrierTable::Release>> releases =
-      members_.complete()
-          ? barriers_.Arrive({node.role(), node.rank()}, header.barrier())
-          : absl::FailedPreconditionError("a barrier was called before all nodes had joined");
-  if (releases.ok()) return SendReleases(*std::move(releases), out);
-  wire::Header refused;
-  refused.set_request_id(header.request_id());
-  refused.mutable_barrier_release()->set_name(header.barrier().name());
-  refused.mutable_barrier_release()->set_ticket(header.barrier().ticket());
-  refused.mutable_barrier_release()->set_newest(barriers_.NewestOver(header.barrier().name()));
-  *refused.mutable_barrier_release()->mutable_status() = ToStatusProto(releases.status());
-  out->push_back({member.peer, std::move(refused)});
+// ---- going on after a restart -------------------------------------------------------------------
+
+void SchedulerState::Note(const Member& member, const wire::Header& header, bool takes_place) {
+  if (!options_.has_journal) return;
+  JournalEntry& entry = entries_.emplace_back(JournalEntry{header, takes_place});
+  *entry.header.mutable_sender() = member.entry.node();
+  if (!header.has_register_()) return;
+  entry.header.mutable_register_()->set_wanted_rank(
+      static_cast<int32_t>(member.entry.node().rank()));
 }
 
-void SchedulerState::HandleDeclare(const Member& member, const wire::Header& header, Outbox* out) {
-  const wire::NodeRef& node = member.entry.node();
-  absl::StatusOr<std::vector<PlacementTable::Answer>> answers =
-      node.role() == wire::WORKER
-          ? placement_.Declare(node.rank(), header.request_id(), header.declare_keys())
-          : absl::InvalidArgumentError(
-                absl::StrCat("only workers declare keys, got ", NodeName(node)));
-  if (answers.ok()) {
-    compressions_.Note(node.rank(), header.declare_keys().compression());
-    return SendPlacements(*std::move(answers), out);
-  }
-  out->push_back({member.peer, ErrorReply(answers.status(), header.request_id())});
-}
-
-void SchedulerState::SendPlacements(std::vector<PlacementTable::Answer> answers, Outbox* out) {
-  for (PlacementTable::Answer& answer : answers) {
-    const Member* member = members_.Find({wire::WORKER, answer.worker});
-    if (member == nullptr || member->state == MemberState::kLeft) continue;
-    wire::Header reply;
-    reply.set_request_id(answer.request);
-    wire::Placement* placement = reply.mutable_placement();
-    if (answer.placement.ok()) {
-      *placement = *std::move(answer.placement);
-      placement->set_differing_compression(compressions_.differences());
-    } else {
-      *placement->mutable_status() = ToStatusProto(answer.placement.status());
+absl::Status SchedulerState::Restore(const std::vector<JournalEntry>& entries, SteadyTime now) {
+  Outbox unsent;  // whoever waits for an answer asks again
+  for (const JournalEntry& entry : entries) {
+    const wire::Header& header = entry.header;
+    const wire::NodeRef& node = header.sender();
+    if (header.has_register_()) {
+      const auto member = entry.takes_place ? members_.Replace(header, PeerId{}, now)
+                                            : members_.Register(header, PeerId{}, now);
+      SLIMPS_RETURN_IF_ERROR(Prefixed(member.status(), "a node in the journal"));
+      if (entry.takes_place) replaced_at_epoch_ = members_.epoch();
+      continue;
     }
-    out->push_back({member->peer, std::move(reply)});
+    const Member* member = members_.Find({node.role(), node.rank()});
+    if (member == nullptr) {
+      return absl::DataLossError(
+          absl::StrCat("the journal has a message of ", NodeName(node), ", which never joined"));
+    }
+    if (header.has_goodbye()) {
+      members_.Leave(node);
+      if (members_.complete()) agreements_.Leave(node, members_, &unsent);
+    } else {
+      agreements_.Handle(*member, header, members_, &unsent);
+    }
   }
-}
-
-void SchedulerState::HandleReport(const Member& member, const wire::Header& header, Outbox* out) {
-  const wire::NodeRef& node = member.entry.node();
-  const uint64_t version = DecidedVersion();
-  const absl::Status status = node.role() == wire::WORKER
-                                  ? decision_.Add(node.rank(), header.threshold_report())
-                                  : absl::InvalidArgumentError(absl::StrCat(
-                                        "only workers report thresholds, got ", NodeName(node)));
-  if (!status.ok()) {
-    out->push_back({member.peer, ErrorReply(status, header.request_id())});
-    return;
+  members_.LoseConnections(now);
+  if (members_.complete()) phase_ = Phase::kRunning;
+  if (members_.AllLeft(wire::WORKER)) {
+    phase_ = Phase::kEnding;
+    deadline_ = now + options_.shutdown_grace;
+    repeat_at_ = now;
   }
-  if (header.request_id() != 0) out->push_back({member.peer, AckReply(header.request_id())});
-  if (DecidedVersion() != version) return BroadcastDecision(out);
-  // Version g + 1 answers generation g.
-  if (DecidedVersion() <= header.threshold_report().generation()) return;
-  wire::Header again;  // it reported again, so it missed the broadcast
-  *again.mutable_codec_map() = *decision_.decision();
-  out->push_back({member.peer, std::move(again)});
-}
-
-uint64_t SchedulerState::DecidedVersion() const {
-  return decision_.decision().has_value() ? decision_.decision()->version() : 0;
-}
-
-void SchedulerState::BroadcastDecision(Outbox* out) {
-  wire::Header header;
-  *header.mutable_codec_map() = *decision_.decision();
-  for (const Member& member : members_.LiveMembers()) {
-    if (member.entry.node().role() == wire::WORKER) out->push_back({member.peer, header});
-  }
+  joining_.Take();
+  return absl::OkStatus();
 }
 
 void SchedulerState::HandleGoodbye(const Member& member, const wire::Header& header, SteadyTime now,
@@ -320,32 +277,17 @@ void SchedulerState::HandleGoodbye(const Member& member, const wire::Header& hea
   if (phase_ == Phase::kRunning && node.role() == wire::SERVER) {
     return Lose(member, absl::StrCat(who, " left while workers are in the job"), now, out);
   }
+  Note(member, header);
   members_.Leave(node);
   if (phase_ != Phase::kRunning) return;
-  SendPlacements(placement_.Leave(node.rank()), out);
-  SendReleases(barriers_.Leave({node.role(), node.rank()}), out);
-  const uint64_t version = DecidedVersion();
-  decision_.Leave(node.rank());
-  if (DecidedVersion() != version) BroadcastDecision(out);
+  agreements_.Leave(node, members_, out);
   if (!members_.AllLeft(wire::WORKER)) return;
   phase_ = Phase::kEnding;
   deadline_ = now + options_.shutdown_grace;
   BroadcastShutdown(now, out);
 }
 
-void SchedulerState::SendReleases(std::vector<BarrierTable::Release> releases, Outbox* out) {
-  for (const BarrierTable::Release& release : releases) {
-    for (const Member& member : members_.LiveMembers()) {
-      const BarrierTable::Node place = {member.entry.node().role(), member.entry.node().rank()};
-      if (!std::ranges::binary_search(release.to, place)) continue;
-      wire::Header header;
-      *header.mutable_barrier_release() = release.message;
-      out->push_back({member.peer, std::move(header)});
-    }
-  }
-}
-
-SchedulerState::Outbox SchedulerState::Abort(const absl::Status& why, SteadyTime now) {
+Outbox SchedulerState::Abort(const absl::Status& why, SteadyTime now) {
   Outbox out;
   if (phase_ == Phase::kForming || phase_ == Phase::kRunning) EnterFailed(why, now, &out);
   return out;
@@ -396,7 +338,7 @@ void SchedulerState::ConnectionGone(PeerId peer) {
   }
 }
 
-SchedulerState::Outbox SchedulerState::Tick(SteadyTime now, SteadyTime delivered_until) {
+Outbox SchedulerState::Tick(SteadyTime now, SteadyTime delivered_until) {
   Outbox out;
   if (phase_ == Phase::kDone) return out;
   // The answer to a probe may lie undelivered, so silence counts only up to there.

@@ -40,7 +40,7 @@ class Job:
         self.servers = servers
         self.environment = environment or {}
         self.share_cores = False
-        self.restarts = 0  # how often servers that died are started again, in all
+        self.restarts = 0  # how often daemons that died are started again, in all
         self.start_timeout = 30.0  # seconds until the scheduler listens
         self.settle = 0.5  # seconds to wait after a failure for failures of others
         self.end_grace = 30.0  # seconds for the daemons to end after the workers or one daemon
@@ -124,6 +124,7 @@ class Launcher(processes.Processes):
         self.logs = logs  # a job_output.Logs, or None
         self.output = job_output.Output(self.say, self.show, hold=not verbose)
         self.print_lock = threading.Lock()
+        self.port = None  # the scheduler's, once it listens
         self.interrupted = None  # the number of the signal that ended the job
         self.unsaid = {}  # where lines are missing, and the error
 
@@ -162,7 +163,8 @@ class Launcher(processes.Processes):
             )
             if os.path.exists(port_file):
                 with open(port_file, encoding="ascii") as text:
-                    return int(text.read())
+                    self.port = int(text.read())
+                return self.port
         node.last_lines.append("it does not listen after %.0f s" % self.job.start_timeout)
         node.signal(job_node.signal.SIGKILL)
         node.process.wait()

@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers that died are started again, as a cluster manager would do it.
+"""Daemons that died are started again, as a cluster manager would do it.
 
-A server goes on from its snapshot, and the workers send what that lacks.
+A server goes on from its snapshot, and the workers send what that lacks. A scheduler goes on by its
+journal, on the port that it had.
 """
 
 import argparse
 import contextlib
+import os
 import tempfile
 
 from slimps_launch import errors
 from slimps_launch import job_node
 
-WAIT = 60  # seconds that the scheduler waits for a server to come back
+WAIT = 60  # seconds that the others wait for a daemon to come back
 
 
 def seconds(text):
@@ -32,14 +34,14 @@ def add_flags(parser):
         type=times,
         metavar="N",
         default=0,
-        help="start servers that die again, N times in all: they go on from their snapshots "
-        "(--on local)",
+        help="start servers and the scheduler again if they die, N times in all: they go on where "
+        "they were (--on local)",
     )
     parser.add_argument(
         "--snapshot_dir",
         metavar="DIR",
-        help="where servers keep their snapshots while the job runs (with --restart; default: a "
-        "temporary folder)",
+        help="where snapshots are kept while the job runs (with --restart; default: a temporary "
+        "folder)",
     )
     parser.add_argument(
         "--snapshot_every",
@@ -59,19 +61,28 @@ def check(parser, options, where):
 
 @contextlib.contextmanager
 def prepared(job, options):
-    """Makes a job restart its servers as the flags say. Keeps their folder until the job's end."""
+    """Makes a job restart its daemons as the flags say. Keeps their folder until the job's end."""
     if not options.restart:
         yield
         return
     job.restarts = options.restart
-    job.scheduler = job.scheduler + ["--restart_timeout_s", str(WAIT)]
     with contextlib.ExitStack() as kept:
         folder = options.snapshot_dir
         try:
             if folder is None:
                 folder = kept.enter_context(tempfile.TemporaryDirectory(prefix="slimps-snapshots-"))
+            os.makedirs(folder, exist_ok=True)
         except OSError as error:
-            raise errors.LaunchError("no folder for snapshots: %s" % error.strerror) from error
+            raise errors.LaunchError(
+                "--snapshot_dir %s: %s" % (folder or "", error.strerror)
+            ) from error
+        journal = os.path.join(folder, "scheduler.journal")
+        if os.path.exists(journal):
+            raise errors.LaunchError(
+                "--snapshot_dir %s has the state of a job that did not end: remove it, or name "
+                "another folder" % folder
+            )
+        job.scheduler = job.scheduler + ["--restart_timeout_s", str(WAIT), "--journal", journal]
         job.server = job.server + [
             "--snapshot_dir",
             folder,
@@ -89,18 +100,22 @@ class Restarts:
         self.left = launcher.job.restarts
 
     def take(self, node):
-        """Starts a server again that has ended. Returns its node, or None: it is not to be."""
+        """Starts a daemon again that has ended. Returns its node, or None: it is not to be."""
         launcher = self.launcher
         works = any(one.role == "worker" and one.status is None for one in launcher.nodes)
-        if node.role != "server" or self.left == 0 or node not in launcher.nodes or not works:
+        mine = node.role in ("server", "scheduler") and node in launcher.nodes
+        if self.left == 0 or not mine or not works:
             return None
         self.left -= 1
-        again = job_node.Node(node.name, node.role, node.command, node.cores)
+        command = node.command
+        if node.role == "scheduler":
+            command = launcher.job.scheduler + ["--port", str(launcher.port)]
+        again = job_node.Node(node.name, node.role, command, node.cores)
         launcher.nodes.remove(node)
         launcher.start_node(again, node.environment)
         launcher.say("slimps: %s %s" % (node.name, node.describe_end()))
         launcher.say(
-            "slimps: %s was started again and goes on from its snapshot; %d more restarts are left"
+            "slimps: %s was started again and goes on where it was; %d more restarts are left"
             % (node.name, self.left)
         )
         return again

@@ -8,7 +8,7 @@ until=P   until the file P exists     touch=P    make the file P
 child=P   start a sleeping child, write its pid to P, and go on
 trap=P    on SIGINT or SIGTERM write the signal's name to P and exit 0
 env=NAME  print NAME=value
-pid=P     write its pid to P
+pid=P     write its pid to P            arguments  print the last two
 blame=P   print, as a server, that the pid in P has failed
 """
 
@@ -54,6 +54,8 @@ def play(arguments):
             sys.exit(int(value))
         elif verb == "kill":
             os.kill(os.getpid(), getattr(signal, value))
+        elif verb == "arguments":
+            print(" ".join(arguments[-2:]), flush=True)
         elif verb == "once":
             if not os.path.exists(value):
                 write(value, "")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers that die are started again, as often as the job allows."""
+"""Daemons that die are started again, as often as the job allows."""
 
 import unittest
 
@@ -7,8 +7,8 @@ from job_case import JobCase
 
 
 class RestartTest(JobCase):
-    def run_restarting(self, restarts, server, worker):
-        launcher = self.launcher(["wait"], server, worker, workers=1)
+    def run_restarting(self, restarts, server, worker, scheduler=("wait",)):
+        launcher = self.launcher(list(scheduler), server, worker, workers=1)
         launcher.job.restarts = restarts
         return launcher.run(), self.out.getvalue()
 
@@ -27,15 +27,30 @@ class RestartTest(JobCase):
         self.assertEqual(137, status, out)
         self.assertEqual(2, out.count("was started again"), out)
 
+    def test_a_scheduler_is_started_again_on_its_port(self):
+        begun, done = self.path("begun"), self.path("done")
+        status, out = self.run_restarting(
+            1,
+            ["wait"],
+            ["touch=" + begun, "until=" + done, "exit=3"],
+            ["until=" + begun, "once=" + self.path("died"), "arguments", "touch=" + done, "wait"],
+        )
+        self.assertEqual(3, status, out)
+        self.assertIn("slimps: scheduler was killed by SIGKILL\n", out)
+        self.assertIn("scheduler| --port 4711\n", out)
+
     def test_a_worker_is_not_started_again(self):
         status, out = self.run_restarting(5, ["wait"], ["exit=4"])
         self.assertEqual(4, status, out)
         self.assertNotIn("started again", out)
 
     def test_a_server_is_not_started_again_once_the_workers_have_ended(self):
-        done = self.path("done")
-        status, out = self.run_restarting(5, ["until=" + done, "exit=5"], ["touch=" + done])
-        self.assertNotIn("started again", out)
+        over = self.path("over")
+        launcher = self.launcher(["wait"], ["until=" + over, "exit=5"], ["exit=0"], workers=1)
+        launcher.job.restarts = 5
+        launcher.when_idle = lambda: "worker0" in launcher.ended and self.put(over, "")
+        self.assertEqual(5, launcher.run())
+        self.assertNotIn("started again", self.out.getvalue())
 
 
 if __name__ == "__main__":

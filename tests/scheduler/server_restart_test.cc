@@ -39,8 +39,8 @@ class ServerRestartTest : public SchedulerStateTest {
 TEST_F(ServerRestartTest, ALostServerDoesNotEndTheJob) {
   RegisterAll();
   LoseServer();
-  EXPECT_EQ(state_.phase(), Phase::kRunning);
-  EXPECT_THAT(state_.TakeNews(),
+  EXPECT_EQ(state_->phase(), Phase::kRunning);
+  EXPECT_THAT(state_->TakeNews(),
               Contains(HasSubstr("server 0 (host alpha, pid 1) has been silent for over 10s; the "
                                  "job waits up to 1m for it to be started again")));
 }
@@ -63,7 +63,7 @@ TEST_F(ServerRestartTest, AnotherProcessTakesTheLostPlaceAndEveryoneIsTold) {
 
 TEST_F(ServerRestartTest, APlaceIsTakenAtOnceWhereTheConnectionIsGone) {
   RegisterAll();
-  state_.ConnectionGone(PeerId{kServer});
+  state_->ConnectionGone(PeerId{kServer});
   EXPECT_EQ(RegisterAgain().size(), 2u);
 }
 
@@ -99,13 +99,13 @@ TEST_F(ServerRestartTest, AServerThatWasOnlySlowGoesOn) {
 TEST_F(ServerRestartTest, ARosterThatWasLostIsSentAgain) {
   RegisterAll();
   LoseServer();
-  const uint64_t epoch = state_.members().epoch();
+  const uint64_t epoch = state_->members().epoch();
   RegisterAgain();
   wire::Header behind = HeaderOf(kWorker0);
   behind.mutable_heartbeat();
   behind.set_membership_epoch(epoch);
   EXPECT_EQ(Tell(kWorker0, behind).size(), 2u);
-  behind.set_membership_epoch(state_.members().epoch());
+  behind.set_membership_epoch(state_->members().epoch());
   EXPECT_EQ(Tell(kWorker0, behind).size(), 1u);
 }
 
@@ -118,15 +118,15 @@ TEST_F(ServerRestartTest, TheJobFailsIfNobodyComes) {
     Heartbeat(kWorker1);
     Tick(kWorker0);
   }
-  EXPECT_EQ(state_.phase(), Phase::kFailed);
-  EXPECT_THAT(std::string(state_.result().message()),
+  EXPECT_EQ(state_->phase(), Phase::kFailed);
+  EXPECT_THAT(std::string(state_->result().message()),
               HasSubstr("no new process took its place within 1m"));
 }
 
 TEST_F(ServerRestartTest, AServerThatLeavesMayComeBackToo) {
   RegisterAll();
   Goodbye(kServer);
-  EXPECT_EQ(state_.phase(), Phase::kRunning);
+  EXPECT_EQ(state_->phase(), Phase::kRunning);
   EXPECT_EQ(RegisterAgain().size(), 2u);
 }
 
@@ -137,7 +137,7 @@ TEST_F(ServerRestartTest, ALostWorkerEndsTheJob) {
   Heartbeat(kWorker0);
   clock_.Advance(absl::Milliseconds(1));
   Tick(kWorker0);
-  EXPECT_EQ(state_.phase(), Phase::kFailed);
+  EXPECT_EQ(state_->phase(), Phase::kFailed);
 }
 
 TEST_F(ServerRestartTest, ASnapshotOfAnEarlierJobIsRefused) {

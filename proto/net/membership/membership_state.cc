@@ -231,7 +231,9 @@ MembershipState::Actions MembershipState::Tick(SteadyTime now, SteadyTime delive
     actions.send.push_back(pending.request);
     pending.repeat_at = now + options_.repeat_interval;
   }
-  const absl::Duration timeout = absl::Milliseconds(welcome_.heartbeat_timeout_ms());
+  const absl::Duration timeout =
+      absl::Milliseconds(welcome_.scheduler_timeout_ms() > 0 ? welcome_.scheduler_timeout_ms()
+                                                             : welcome_.heartbeat_timeout_ms());
   if (phase_ == Phase::kMember && timeout > absl::ZeroDuration() &&
       std::min(now, delivered_until) - last_heard_ > timeout) {
     Append(GoDown(absl::UnavailableError(absl::StrCat("scheduler ", options_.scheduler_address,

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "scheduler/outbox.h"
+
+#include "proto/status_proto.h"
+
+namespace slimps {
+
+wire::Header ErrorReply(const absl::Status& status, uint64_t request_id) {
+  wire::Header header;
+  header.set_request_id(request_id);
+  *header.mutable_error()->mutable_status() = ToStatusProto(status);
+  header.mutable_error()->mutable_node()->set_role(wire::SCHEDULER);
+  return header;
+}
+
+wire::Header AckReply(uint64_t request_id) {
+  wire::Header header;
+  header.set_request_id(request_id);
+  header.mutable_ack()->mutable_status();
+  return header;
+}
+
+}  // namespace slimps
