@@ -32,6 +32,7 @@
 #include "compress/format/format.h"
 #include "proto/base/buffer.h"
 #include "server/round/waiting_bytes.h"
+#include "server/saved/image.h"
 
 namespace slimps {
 
@@ -104,6 +105,18 @@ class RoundLedger final {
 
   // Returns the active workers whose push of the next round has not come.
   std::vector<uint32_t> MissingFromNextRound() const;
+  // Returns up to which round all pushes of `worker` were counted, or were not expected.
+  uint64_t CountedUpTo(uint32_t worker) const;
+
+  // Saves everything. Payloads are shared, not copied.
+  void Save(saved::RoundLedger* fields, PartitionImage* image) const;
+
+  // Takes over what Save saved, of payloads for `elements` elements.
+  // REQUIRES: nothing was counted.
+  // DataLoss: the image has no such ledger.
+  [[nodiscard]] absl::Status Restore(const saved::RoundLedger& fields, size_t elements,
+                                     const PartitionImage& image);
+
   uint64_t version() const { return version_; }
   size_t waiting_bytes() const { return waiting_bytes_; }
 
@@ -119,6 +132,9 @@ class RoundLedger final {
   };
   using Round = std::vector<Slot>;  // by worker
 
+  // Restores one open round, in which workers below `released` have no payload any more.
+  absl::StatusOr<Round> RestoreRound(const saved::Round& fields, uint32_t released, size_t elements,
+                                     const PartitionImage& image) const;
   bool IsActive(uint32_t worker, uint64_t round) const { return round < leaves_from_[worker]; }
   const Seen* FindSeen(uint64_t round, uint32_t worker) const;
   uint64_t FirstUncounted(uint32_t worker) const;

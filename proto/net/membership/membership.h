@@ -49,6 +49,7 @@ struct MembershipOptions {
   uint32_t num_servers = 1;
   std::vector<std::string> endpoints;  // where workers can reach this server
   std::string host;                    // named in messages to people; empty: this machine's name
+  bool restored = false;               // this server goes on from a snapshot of the job
   absl::Duration join_timeout = absl::Seconds(60);
   std::stop_token stop;  // ends Join
   const Clock* clock = MachineClock();
