@@ -225,9 +225,10 @@ bool Courier::Keep(const OutstandingItem& item, std::optional<uint64_t> durable)
 }
 
 bool Courier::Defer(uint64_t ticket, const absl::Status& status) {
-  const bool may_return = absl::IsUnavailable(status) && options_.max_kept_bytes.has_value();
-  if (!absl::IsResourceExhausted(status) && !may_return) return false;
   MutexLock lock(&mutex_);
+  const bool stops = kept_.has_value() && absl::IsUnavailable(status);
+  const bool is_behind = absl::IsNotFound(status) && items_.WasRestarted(ticket);
+  if (!absl::IsResourceExhausted(status) && !stops && !is_behind) return false;
   return items_.Defer(ticket, status, options_.clock->Now());
 }
 

@@ -122,7 +122,8 @@ class Courier final {
   // Sends the next kept item of this partition, and the others as they are answered.
   void ReplayNext(uint32_t server, const wire::ItemId& id);
   // Returns true, and keeps the item to be sent again, if the server had no room for it (too many
-  // rounds or bytes wait there), or is stopping and may be started again.
+  // rounds or bytes wait there), is stopping and may be started again, or was started again and has
+  // not got the partition's first value yet.
   bool Defer(uint64_t ticket, const absl::Status& status);
   void TimerLoop();
   void RetryAndExpire(SteadyTime now);

@@ -84,6 +84,9 @@ class OutstandingItems final {
 
   PeerId PeerOf(uint32_t server) const { return servers_[server]; }
 
+  // True if the item is outstanding and its server was started again.
+  bool WasRestarted(uint64_t ticket) const;
+
   // Keeps an item, to be sent again, which its server had no room for. Returns false if it has been
   // answered.
   bool Defer(uint64_t ticket, const absl::Status& refusal, SteadyTime now);
@@ -107,6 +110,7 @@ class OutstandingItems final {
   bool AnswersCome(const OutstandingItem& item, SteadyTime now) const;
 
   std::vector<PeerId> servers_;
+  std::set<uint32_t> restarted_;
   const absl::Duration timeout_;
   const absl::Duration retry_interval_;
   std::unordered_map<uint64_t, OutstandingItem> items_;  // by ticket

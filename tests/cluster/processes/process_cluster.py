@@ -34,7 +34,8 @@ class ProcessCluster:
         self.worker_flags = list(worker_flags)
         self.scheduler_flags = list(scheduler_flags)
         self.server_flags = list(server_flags)
-        self.snapshots = snapshots  # seconds between two snapshots of a server; None: none
+        # Seconds between two snapshots of a server; None: daemons cannot be started again.
+        self.snapshots = snapshots
         self.worker = worker  # None: the test starts workers by hand
         # A command that runs a worker in other surroundings.
         self.worker_prefix = list(worker_prefix)
@@ -44,19 +45,21 @@ class ProcessCluster:
 
     def __enter__(self):
         port_file = self.path("port")
-        self._start(
-            "scheduler",
-            "scheduler",
-            ["scheduler/slimps_scheduler", "--port", "0", "--port_file", port_file]
-            + self.scheduler_flags,
-            0,
-        )
+        self.start_scheduler(["--port", "0", "--port_file", port_file])
         self.port = int(self.wait_for(lambda: self._read(port_file), "the scheduler's port"))
         for rank in range(self.servers):
             self.start_server(rank)
         for rank in range(self.workers if self.worker else 0):
             self.start_worker(rank, self.worker_prefix + [self.worker] + self.worker_flags)
         return self
+
+    def start_scheduler(self, flags=()):
+        """Starts it; after the first time on the port that it had."""
+        flags = list(flags) or ["--port", str(self.port)]
+        if self.snapshots is not None:
+            flags += ["--restart_timeout_s", "60", "--journal", self.path("journal")]
+        command = ["scheduler/slimps_scheduler"] + flags + self.scheduler_flags
+        self._start("scheduler", "scheduler", command, 0)
 
     def start_server(self, rank):
         flags = list(self.server_flags)

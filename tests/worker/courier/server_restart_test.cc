@@ -101,6 +101,21 @@ TEST_F(CourierRestartTest, WhatAServerThatStopsRefusesStaysOutstanding) {
   EXPECT_EQ(courier_->outstanding(), 1u);
 }
 
+TEST_F(CourierRestartTest, ANewProcessWithoutTheFirstValueIsTriedAgain) {
+  PushRound(1);
+  courier_->OnServerRestarted(0, kNewServer);
+  ASSERT_TRUE(transport_.AwaitSent(2));
+  const absl::Status unknown = absl::NotFoundError("never initialised");
+  Acknowledge(1, kNewServer, std::nullopt, unknown);
+  EXPECT_TRUE(statuses_.empty());
+}
+
+TEST_F(CourierRestartTest, WhatAServerNeverKnewIsAnError) {
+  PushRound(1);
+  Acknowledge(0, kServer, std::nullopt, absl::NotFoundError("never initialised"));
+  EXPECT_EQ(statuses_.size(), 1u);
+}
+
 TEST_F(CourierRestartTest, ASnapshotIsAskedForBeforeTheRoomIsFull) {
   PushRound(1, 40);
   Acknowledge(0);
