@@ -17,7 +17,9 @@ constexpr size_t kWorthFolding = 8;
 }  // namespace
 
 OpenRounds::OpenRounds(const PartitionSpec& spec)
-    : spec_(spec), ledger_(spec.num_workers, spec.waiting), partial_(spec.elements) {}
+    : spec_(spec),
+      ledger_(spec.num_workers, spec.waiting, spec.rounds_ahead),
+      partial_(spec.elements) {}
 
 absl::StatusOr<PushVerdict> OpenRounds::Push(PushRecord push,
                                              std::shared_ptr<const ChangeCodec> change,

@@ -93,6 +93,7 @@ absl::StatusOr<PartitionSpec> RestoreSpec(const saved::Spec& fields,
       .combine = static_cast<Combine>(item.combine()),
       .auxiliary = item.auxiliary(),
       .num_workers = fields.num_workers(),
+      .rounds_ahead = kReplayedRoundsAhead,  // the server has snapshots
       .waiting = waiting != nullptr ? std::move(waiting) : std::make_shared<WaitingBytes>(),
       .hashing = fields.hashed() ? PayloadHashing::kXxh3 : PayloadHashing::kOff,
   };

@@ -19,6 +19,7 @@
 #include "proto/base/buffer.h"
 #include "proto/base/key.h"
 #include "proto/frame.h"
+#include "proto/partition_limits.h"
 #include "proto/slimps.pb.h"
 #include "server/round/waiting_bytes.h"
 #include "server/saved/image.h"
@@ -54,6 +55,7 @@ struct PartitionSpec {
   Combine combine = Combine::kSum;
   bool auxiliary = false;  // version r is round r's combination, and no optimizer steps it
   uint32_t num_workers = 1;
+  uint64_t rounds_ahead = kRoundsAhead;             // round_ledger.h
   std::shared_ptr<WaitingBytes> waiting = nullptr;  // the server's count; null: one of its own
   PayloadHashing hashing = PayloadHashing::kXxh3;   // of pulled values; Partition sets it
 

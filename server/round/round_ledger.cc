@@ -15,9 +15,11 @@ constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max();
 
 }  // namespace
 
-RoundLedger::RoundLedger(uint32_t num_workers, std::shared_ptr<WaitingBytes> waiting)
+RoundLedger::RoundLedger(uint32_t num_workers, std::shared_ptr<WaitingBytes> waiting,
+                         uint64_t rounds_ahead)
     : num_workers_(num_workers),
       waiting_(waiting != nullptr ? std::move(waiting) : std::make_shared<WaitingBytes>()),
+      rounds_ahead_(rounds_ahead),
       leaves_from_(num_workers, kNever) {}
 
 const RoundLedger::Seen* RoundLedger::FindSeen(uint64_t round, uint32_t worker) const {
@@ -59,12 +61,12 @@ absl::StatusOr<PushVerdict> RoundLedger::Push(PushRecord push) {
     if (simulation::Is(Mutant::kForgottenIsError)) return absl::FailedPreconditionError("old");
     return PushVerdict::kDuplicate;
   }
-  if (push.round - version_ > kRoundsAhead) {
+  if (push.round - version_ > rounds_ahead_) {
     if (simulation::Is(Mutant::kAheadIsError)) return absl::FailedPreconditionError("too far");
     if (simulation::Is(Mutant::kAckBeforeCounting)) return PushVerdict::kDuplicate;
     return absl::ResourceExhaustedError(absl::StrCat(
         "worker ", push.worker, " pushes round ", push.round, ", too far ahead of version ",
-        version_, "; at most round ", version_ + kRoundsAhead, " is accepted now"));
+        version_, "; at most round ", version_ + rounds_ahead_, " is accepted now"));
   }
   const size_t bytes = push.payload.size();
   if (push.round == version_ + 1 && push.worker == NextInTurn()) {
@@ -257,7 +259,7 @@ absl::StatusOr<RoundLedger::Round> RoundLedger::RestoreRound(const saved::Round&
 absl::Status RoundLedger::Restore(const saved::RoundLedger& fields, size_t elements,
                                   const PartitionImage& image) {
   if (static_cast<uint32_t>(fields.leaves_from_size()) != num_workers_ ||
-      fields.released() > num_workers_ || fields.open_size() > static_cast<int>(kRoundsAhead) ||
+      fields.released() > num_workers_ || fields.open_size() > static_cast<int>(rounds_ahead_) ||
       fields.applied_size() > static_cast<int>(kRememberedRounds) ||
       static_cast<uint64_t>(fields.applied_size()) > fields.version()) {
     return BadImage(absl::StrCat("a ledger of ", fields.leaves_from_size(), " workers, ",

@@ -219,6 +219,7 @@ absl::StatusOr<size_t> ServerService::DeclareInit(const Origin& origin, const wi
   spec->staleness = init.staleness();
   staleness_ = init.staleness();
   spec->num_workers = options_.num_workers;
+  spec->rounds_ahead = options_.snapshots.has_value() ? kReplayedRoundsAhead : kRoundsAhead;
   spec->waiting = waiting_;
   mode_ = mode;
   return shard;

@@ -11,6 +11,7 @@
 #include "proto/base/simulation/mutant.h"
 #include "proto/base/status_copy.h"
 #include "proto/base/trace/trace.h"
+#include "proto/partition_limits.h"
 #include "proto/status_proto.h"
 #include "worker/courier/item_message.h"
 
@@ -18,9 +19,6 @@ namespace slimps {
 namespace {
 
 constexpr absl::Duration kTimerStep = absl::Milliseconds(100);
-
-// How many kept items of one partition are sent again at once: as many rounds as a server takes.
-constexpr int kReplayWindow = 2;
 
 std::string Describe(const OutgoingItem& out, uint32_t server) {
   const char* kind = out.is<wire::PullItem>() ? "pull" : out.is<wire::PushItem>() ? "push" : "init";
@@ -271,7 +269,7 @@ void Courier::OnServerRestarted(uint32_t server, PeerId peer) {
   }
   if (!lacks.ok()) return options_.on_not_replayed(lacks.status());
   for (const wire::ItemId& id : *lacks) {
-    for (int i = 0; i < kReplayWindow; ++i) ReplayNext(server, id);
+    for (uint64_t i = 0; i < kReplayedRoundsAhead; ++i) ReplayNext(server, id);
   }
 }
 

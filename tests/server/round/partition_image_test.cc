@@ -94,6 +94,7 @@ PartitionSpec SpecOf(const Scenario& scenario) {
   spec.combine = scenario.auxiliary.value_or(scenario.combine);
   spec.auxiliary = scenario.auxiliary.has_value();
   spec.num_workers = scenario.workers;
+  spec.rounds_ahead = kReplayedRoundsAhead;  // as after a restart
   return spec;
 }
 

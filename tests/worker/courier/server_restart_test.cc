@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "proto/partition_limits.h"
 #include "tests/worker/courier/courier_fixture.h"
 
 namespace slimps {
@@ -63,23 +64,22 @@ class CourierRestartTest : public CourierTest {
   absl::Status failed_;
 };
 
-TEST_F(CourierRestartTest, ItIsSentWhatItAcknowledgedTwoRoundsAtATime) {
-  for (uint64_t round = 1; round <= 4; ++round) {
+TEST_F(CourierRestartTest, ItIsSentWhatItAcknowledgedAsManyRoundsAtATimeAsItTakes) {
+  const uint64_t rounds = kReplayedRoundsAhead + 3;
+  for (uint64_t round = 1; round <= rounds; ++round) {
     PushRound(round);
     Acknowledge(round - 1, kServer, 2);  // a snapshot has round 1
   }
   courier_->OnServerRestarted(0, kNewServer);
-  ASSERT_EQ(transport_.sent(), 6u);
-  EXPECT_EQ(transport_.to(4), kNewServer);
-  EXPECT_EQ(Round(4), 2u);
-  EXPECT_EQ(Round(5), 3u);
-  Acknowledge(4, kNewServer);
-  ASSERT_EQ(transport_.sent(), 7u);
-  EXPECT_EQ(Round(6), 4u);
-  Acknowledge(5, kNewServer);
-  Acknowledge(6, kNewServer);
-  EXPECT_EQ(transport_.sent(), 7u);
-  EXPECT_EQ(statuses_.size(), 4u) << "each push is answered once";
+  ASSERT_EQ(transport_.sent(), rounds + kReplayedRoundsAhead);
+  for (uint64_t i = 0; i < kReplayedRoundsAhead; ++i) {
+    EXPECT_EQ(transport_.to(rounds + i), kNewServer);
+    EXPECT_EQ(Round(rounds + i), i + 2);
+  }
+  for (uint64_t i = 0; i < kReplayedRoundsAhead; ++i) Acknowledge(rounds + i, kNewServer);
+  EXPECT_EQ(transport_.sent(), 2 * rounds - 1);
+  EXPECT_EQ(Round(2 * rounds - 2), rounds);
+  EXPECT_EQ(statuses_.size(), rounds) << "each push is answered once";
   EXPECT_TRUE(failed_.ok());
 }
 
