@@ -197,10 +197,10 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        if hasattr(self, "found_inf"):
-            if not self._scaling.unscale(self.found_inf, self.grad_scale):
-                self._backward.begin_step()
-                return loss
+        found_inf, grad_scale = getattr(self, "found_inf", None), getattr(self, "grad_scale", None)
+        if not self._scaling.may_step(found_inf, grad_scale):
+            self._backward.begin_step()
+            return loss
         for index, parameter in enumerate(self._parameters):
             if self._out[index] is None and parameter.grad is not None:
                 self._send(index)
@@ -218,12 +218,11 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
         """Replaces step() when this worker has no data: contributes nothing, gets the new weights.
 
         This worker counts as zero in the mean. Gradients that were sent before still count. If the
-        workers use a GradScaler and skip the step, this worker skips it too, except before this
-        worker's first step with a scaler.
+        workers use a GradScaler and skip the step, this worker skips it too. With dist_async, its
+        first step with a GradScaler must not be a skip_step(): the others would wait for it.
         """
-        if self._scaling.is_used and not self._scaling.all_finite(True):
-            return
-        self._finish()
+        if self._scaling.may_step():
+            self._finish()
 
     def leave(self) -> None:
         """Leaves the rounds because this worker's data is used up; means are then over the others.
@@ -239,10 +238,7 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
                 "leave: all workers of a node take part in its sums; expected skip_step() until "
                 "all have ended, or DistributedOptimizer(..., node_first=False)"
             )
-        if self._scaling.is_used:
-            raise FailedPreconditionError(
-                "leave: all workers take part in GradScaler's check; expected skip_step()"
-            )
+        self._scaling.check_leaving()
         self.store.leave()
 
     @contextlib.contextmanager

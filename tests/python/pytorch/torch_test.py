@@ -21,6 +21,7 @@ def test_training_equals_one_process_on_the_joint_batch(kind):
         torch_scenarios.gradients_accumulate,
         torch_scenarios.clipped_gradients,
         torch_scenarios.what_an_optimizer_does_not_step_is_rank_0s,
+        torch_scaler_scenarios.a_worker_leaves_before_its_first_step,
         torch_scaler_scenarios.a_worker_without_data_beside_a_scaler,
         torch_scaler_scenarios.gradients_that_a_scaler_scaled,
         torch_scenarios.data_that_ends_unevenly,
