@@ -2,7 +2,10 @@
 """Arrays on GPUs, of a driver of the tests' own. gpu_scenarios.py describes each scenario."""
 
 import contextlib
+import importlib.util
 import os
+import subprocess
+import sys
 
 import jobs
 import numpy as np
@@ -26,6 +29,21 @@ FAKE = os.path.abspath("tests/worker/device/cuda/fake_libcuda")
 def test_two_workers(scenario, monkeypatch):
     monkeypatch.setenv("LD_LIBRARY_PATH", FAKE)
     jobs.run("gpu_scenarios", scenario)
+
+
+@pytest.mark.parametrize(
+    "scenario, version",
+    [
+        ("an_old_driver_is_refused", "9020"),
+        ("copies_keep_the_last_buffer_alone", "10010"),
+        ("ctrl_c_ends_the_wait_for_a_copy", "12090"),
+    ],
+)
+def test_one_process(scenario, version, monkeypatch):
+    monkeypatch.setenv("LD_LIBRARY_PATH", FAKE)
+    monkeypatch.setenv("SLIMPS_FAKE_CUDA_VERSION", version)
+    path = importlib.util.find_spec("gpu_scenarios").origin
+    subprocess.run([sys.executable, path, scenario], check=True, timeout=300)
 
 
 class Elsewhere:
