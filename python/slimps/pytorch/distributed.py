@@ -284,6 +284,8 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
         self._exchange.drain()
         self._masters.publish()
         self._backward.end()
+        if self._node is not None:
+            self._node.close()
         if self._owns_store:
             self.store.close()
 

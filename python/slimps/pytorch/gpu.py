@@ -9,6 +9,7 @@ host.
 from __future__ import annotations
 
 import contextlib
+import functools
 from typing import Any, ContextManager, Sequence, Tuple
 
 import torch
@@ -38,11 +39,22 @@ def gradient_of(gradient: torch.Tensor, name: str) -> native.GpuArray:
     return found
 
 
+def current_stream(tensor: torch.Tensor) -> Any:
+    """Returns the current stream of a tensor's GPU; None if it is on the host."""
+    return torch.cuda.current_stream(tensor.device) if is_on(tensor) else None
+
+
 def beside_other_work(tensor: torch.Tensor) -> ContextManager[Any]:
     """Within it, work on the tensor does not wait for what its GPU has been given before."""
     if tensor.device.type != "cuda":
         return contextlib.nullcontext()
-    return torch.cuda.stream(torch.cuda.Stream(tensor.device))  # type: ignore[no-untyped-call]
+    return torch.cuda.stream(_side_stream(tensor.device))
+
+
+@functools.lru_cache(maxsize=None)
+def _side_stream(device: torch.device) -> Any:
+    """Returns one stream for each GPU: torch has 32, which scripts use, too."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 def write(copies: Sequence[Tuple[torch.Tensor, torch.Tensor]]) -> None:

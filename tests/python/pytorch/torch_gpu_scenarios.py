@@ -49,6 +49,7 @@ def taken_for_gpus():
     return mock.patch.multiple(
         gpu,
         is_on=lambda tensor: True,
+        current_stream=lambda tensor: None,
         on_host=lambda tensor: tensor.detach().clone(),
         gradient_of=gradient_of,
     )
