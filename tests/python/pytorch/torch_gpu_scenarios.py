@@ -5,6 +5,7 @@ torch itself has no GPU here. Its tensors stay on the CPU and are taken for tens
 gradients are copied into the library's GPU memory, where slimps must find them.
 """
 
+import contextlib
 import ctypes
 import gc
 import sys
@@ -149,16 +150,19 @@ def buffers_of_a_gpu_get_rank_0s_values():
         assert tensors["counts"].item() == 7, tensors
 
 
-def half_precision_is_converted():
-    def of_torch(_, tensor):
-        return gradient_of(tensor, "")
+@contextlib.contextmanager
+def taken_for_cuda_tensors(of_torch=lambda _, tensor: gradient_of(tensor, "")):
+    """Within it, a store takes all tensors for tensors on a GPU."""
+    with mock.patch.object(slimps._gpu, "_of_torch", of_torch), mock.patch.object(
+        torch.Tensor, "is_cuda", True
+    ):
+        yield
 
+
+def half_precision_is_converted():
     with slimps.kv.create("dist_sync") as store:
         store.init("w", torch.zeros(3, 5, dtype=torch.float16))
-        # No tensor is on a GPU here, so they are taken for what is.
-        with mock.patch.object(slimps._gpu, "_of_torch", of_torch), mock.patch.object(
-            torch.Tensor, "is_cuda", True
-        ):
+        with taken_for_cuda_tensors():
             store.init("v", torch.full((3, 5), 2.0, dtype=torch.float16))
             store.push("w", torch.full((5, 3), 0.5, dtype=torch.float16).T)
             halves = torch.zeros(3, 5, dtype=torch.float16)
@@ -180,6 +184,23 @@ def half_precision_is_converted():
             store.push("w", torch.ones(3, 5))
         store.pull("w", halves)
         assert torch.equal(halves, torch.full((3, 5), 2.0, dtype=torch.float16)), halves
+
+
+def half_precision_beside_compression_is_refused():
+    """As on the host: MXNet's compression takes float32 alone."""
+    with slimps.kv.create("dist_sync") as store:
+        store.set_gradient_compression({"type": "2bit"})
+        store.init("w", torch.zeros(3))
+        half = torch.ones(3, dtype=torch.float16)
+        for place in (contextlib.nullcontext(), taken_for_cuda_tensors()):
+            with place:
+                try:
+                    store.push("w", [torch.ones(3), half])
+                except slimps.InvalidArgumentError as refused:
+                    assert "expected float32, got float16" in str(refused), refused
+                else:
+                    raise AssertionError("expected an error")
+                store.pushpull("w", torch.ones(3), out=torch.zeros(3))
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ FAKE = os.path.abspath("tests/worker/device/cuda/fake_libcuda")
         "a_hook_takes_buckets_of_a_gpu",
         "buffers_of_a_gpu_get_rank_0s_values",
         "half_precision_is_converted",
+        "half_precision_beside_compression_is_refused",
     ],
 )
 def test_two_workers(scenario, monkeypatch):
