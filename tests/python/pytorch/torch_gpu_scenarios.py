@@ -36,8 +36,13 @@ class Memory:
         size = ctypes.c_size_t(4 * tensor.numel())
         self.pointer = ctypes.c_ulonglong()
         assert cuda.cuMemAlloc_v2(ctypes.byref(self.pointer), size) == 0
-        cuda.cuMemcpyHtoD_v2(self.pointer, ctypes.c_void_p(tensor.data_ptr()), size)
+        self._source, self._size = ctypes.c_void_p(tensor.data_ptr()), size
+        cuda.cuMemcpyHtoD_v2(self.pointer, self._source, size)
         weakref.finalize(self, cuda.cuMemFree_v2, self.pointer)
+
+    def copy_back(self):
+        """Copies the memory's values into the tensor, which is packed float32 and still there."""
+        cuda.cuMemcpyDtoH_v2(self._source, self.pointer, self._size)
 
 
 def gradient_of(gradient, name):
@@ -101,40 +106,52 @@ def a_gradient_that_is_not_finite_fails_the_step():
             raise AssertionError("expected an error")
 
 
+class Bucket:
+    """A bucket of DistributedDataParallel's. Its gradients may have gaps of memory's order."""
+
+    def __init__(self, parameters, gradients):
+        self._parameters = parameters
+        self._buffer = torch.cat([gradient.reshape(-1) for gradient in gradients])
+
+    def buffer(self):
+        return self._buffer
+
+    def parameters(self):
+        return self._parameters
+
+    def gradients(self):
+        sizes = [parameter.numel() for parameter in self._parameters]
+        return [
+            torch.as_strided(part, one.shape, one.stride(), part.storage_offset())
+            for part, one in zip(self._buffer.split(sizes), self._parameters)
+        ]
+
+
 def a_hook_takes_buckets_of_a_gpu():
-    """The hook's futures have the means, as on the CPU."""
-
-    class Bucket:
-        def __init__(self, parameters, gradients):
-            self._parameters = parameters
-            self._buffer = torch.cat([gradient.reshape(-1) for gradient in gradients])
-
-        def buffer(self):
-            return self._buffer
-
-        def parameters(self):
-            return self._parameters
-
-        def gradients(self):
-            sizes = [parameter.numel() for parameter in self._parameters]
-            return [
-                part.reshape(parameter.shape)
-                for part, parameter in zip(self._buffer.split(sizes), self._parameters)
-            ]
-
+    """The hook's futures have the means, as on the CPU. Nothing passes through torch's copies."""
     model = network()
+    model[0].weight.data = model[0].weight.data.to(memory_format=torch.channels_last)
     parameters = list(model.parameters())
-    with slimps.kv.create("dist_sync") as store, taken_for_gpus():
+    targets = {}  # by the address of the tensor; the newest is what was pulled into
+
+    def of_torch(_, tensor):
+        memory = targets[tensor.data_ptr()] = Memory(tensor)
+        return native.GpuArray(memory, memory.pointer.value, tuple(tensor.shape), 0, 0)
+
+    with slimps.kv.create("dist_sync") as store:
         with slimps.torch.CommHookState(model.named_parameters(), store=store) as state:
             for step in range(3):
-                bucket = Bucket(
-                    parameters,
-                    [
-                        torch.full_like(p, i + step + 2.0 * store.rank)
-                        for i, p in enumerate(parameters)
-                    ],
-                )
-                slimps.torch.comm_hook(state, bucket).wait()
+                gradients = [
+                    torch.full_like(p, i + step + 2.0 * store.rank)
+                    for i, p in enumerate(parameters)
+                ]
+                bucket = Bucket(parameters, gradients)
+                targets.clear()
+                with taken_for_cuda_tensors(of_torch), mock.patch.object(torch.Tensor, "cpu"):
+                    slimps.torch.comm_hook(state, bucket).wait()
+                    torch.Tensor.cpu.assert_not_called()
+                for target in targets.values():
+                    target.copy_back()
                 for i, gradient in enumerate(bucket.gradients()):
                     assert torch.equal(gradient, torch.full_like(gradient, i + step + 1.0))
 
