@@ -59,8 +59,12 @@ def local_store():
 def test_a_machine_without_a_driver_says_so(a_store):
     with a_store() as store:
         store.init("w", np.zeros(3, np.float32))
-        with pytest.raises(
-            (slimps.FailedPreconditionError, slimps.InvalidArgumentError),
-            match="push of key w: (no CUDA d|the CUDA driver is too old|memory of the host)",
+        for call, what in (
+            (lambda: store.push("w", Elsewhere()), "push of key w"),
+            (lambda: store.init("v", Elsewhere()), "init of key 'v'"),
         ):
-            store.push("w", Elsewhere())
+            with pytest.raises(
+                (slimps.FailedPreconditionError, slimps.InvalidArgumentError),
+                match=what + ": (no CUDA d|the CUDA driver is too old|memory of the host)",
+            ):
+                call()
