@@ -34,6 +34,17 @@ def test_scenario(scenario):
     jobs.run(scenario.__module__, scenario.__name__)
 
 
+needs_gpu = pytest.mark.skipif(
+    not torch.cuda.is_available(), reason="torch %s finds no GPU here" % torch.__version__
+)
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_gpu)])
+def test_training_equals_ddp_over_gloo(device, tmp_path):
+    path = str(tmp_path / "meeting")
+    jobs.run("torch_scenarios", "has_the_weights_of_ddp", device, path)
+
+
 # torch 1.13 has no convolutions in float16 on the CPU.
 @pytest.mark.parametrize("dtype", ["bfloat16"] + ["float16"] * hasattr(torch, "compile"))
 def test_half_precision(dtype):
