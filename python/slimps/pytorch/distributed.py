@@ -260,12 +260,14 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
                 "global_weights: gradients of a step have gone out; expected step() before"
             )
         kept = [array.copy() for array in self._masters.arrays] if self._backup_model else []
+        self._masters.settle()
         self._exchange.drain()
         self._masters.publish()
         own, self._holds_own = self._holds_own, False
         try:
             yield
         finally:
+            self._masters.settle()
             for array, values in zip(self._masters.arrays, kept):
                 np.copyto(array, values)
             self._masters.publish()
@@ -281,6 +283,7 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
         self._closed = True
         if self._watch is not None:
             self._watch.end()
+        self._masters.settle()
         self._exchange.drain()
         self._masters.publish()
         self._backward.end()
@@ -355,6 +358,7 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
         The values at the step's first gradient count.
         """
         self._hyper_told = True
+        self._masters.settle()  # what is sent from here on may bring new weights
         self._rates.tell(self.param_groups, self._exchange.set_hyper)
 
     def _changed_too_late(self) -> Optional[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from typing import Any, ContextManager, Sequence, Tuple
+from typing import Any, ContextManager, List, Sequence, Tuple
 
 import torch
 
@@ -57,12 +57,21 @@ def _side_stream(device: torch.device) -> Any:
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
-def write(copies: Sequence[Tuple[torch.Tensor, torch.Tensor]]) -> None:
+def start_writing(copies: Sequence[Tuple[torch.Tensor, torch.Tensor]]) -> List[Any]:
     """Copies the second tensor of each pair, on the host, into the first, on a GPU.
 
-    Waits for all. torch counts no change of the first.
+    Work that the GPUs' current streams are given from then on sees the values. The second tensors
+    must stay as they are until the events that are returned have come. torch counts no change of
+    the first.
     """
     for tensor, values in copies:
         tensor.data.copy_(values.reshape(tensor.shape), non_blocking=True)
-    for device in {tensor.device for tensor, _ in copies if tensor.device.type == "cuda"}:
-        torch.cuda.current_stream(device).synchronize()  # type: ignore[no-untyped-call]
+    devices = {tensor.device for tensor, _ in copies if tensor.device.type == "cuda"}
+    streams: List[Any] = [torch.cuda.current_stream(device) for device in devices]
+    return [stream.record_event() for stream in streams]
+
+
+def write(copies: Sequence[Tuple[torch.Tensor, torch.Tensor]]) -> None:
+    """Same as start_writing, and waits for all."""
+    for event in start_writing(copies):
+        event.synchronize()

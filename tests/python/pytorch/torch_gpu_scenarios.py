@@ -90,6 +90,46 @@ def trains_as_on_the_cpu():
         assert all(map(torch.equal, train(store, "again.", backup_model=True), backed_up))
 
 
+class Reading:
+    """Copies that read the masters until somebody waits for them."""
+
+    under_way = 0
+
+    def __init__(self, copies):
+        Reading.under_way += 1
+        self._masters = [(values, values.clone()) for _, values in copies]
+        for tensor, values in copies:
+            tensor.data.copy_(values.reshape(tensor.shape))
+
+    def synchronize(self):
+        for values, before in self._masters:
+            assert torch.equal(values, before), "changed under a copy"
+        Reading.under_way -= 1
+
+
+def after_copies(method):
+    def call(*arguments):
+        assert Reading.under_way == 0, "may change masters under a copy"
+        return method(*arguments)
+
+    return call
+
+
+def no_master_changes_while_it_is_copied():
+    """Weights are copied to a GPU while the script goes on; what changes masters waits for that."""
+    names = ("on_gradient", "end_step", "drain")
+    checked = {name: after_copies(getattr(native.Exchange, name)) for name in names}
+    with slimps.kv.create("dist_sync") as store:
+        for prefix, options in (("plain.", {}), ("backed_up.", {"backup_model": True})):
+            expected = train(store, "sync." + prefix, **options)
+            Reading.under_way = 0
+            start = mock.patch.object(gpu, "start_writing", lambda copies: [Reading(copies)])
+            with taken_for_gpus(), start, mock.patch.multiple(native.Exchange, **checked):
+                found = train(store, prefix, **options)
+            assert all(map(torch.equal, expected, found)), prefix
+            assert Reading.under_way > 0, "of the last weights"
+
+
 def a_gradient_that_is_not_finite_fails_the_step():
     with slimps.kv.create("dist_sync") as store, taken_for_gpus():
         model = nn.Linear(3, 1)
