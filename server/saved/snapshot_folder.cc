@@ -53,6 +53,13 @@ absl::StatusOr<std::unique_ptr<SnapshotFolder>> SnapshotFolder::Open(const std::
   const std::string path = absl::StrCat(root, "/", job_id, "/server-", rank);
   SLIMPS_RETURN_IF_ERROR(MakeFolder(path));
   SLIMPS_RETURN_IF_ERROR(CheckWritable(absl::StrCat(path, "/owner"), disk));
+  // The folders themselves must outlast a power cut, too.
+  for (const std::string& parent : {absl::StrCat(root, "/", job_id), root}) {
+    if (const int error = disk->SyncFolder(parent); error != 0) {
+      return absl::UnavailableError(
+          absl::StrCat("cannot write ", parent, ": ", std::generic_category().message(error)));
+    }
+  }
   return std::unique_ptr<SnapshotFolder>(new SnapshotFolder(path, job_id, rank, disk));
 }
 
@@ -109,9 +116,11 @@ absl::Status SnapshotFolder::TakeOver(const std::string& owner) {
 absl::Status SnapshotFolder::CheckOwner() const {
   const std::string owner = ContentOf(OwnerPath());
   if (owner == owner_) return absl::OkStatus();
+  // That says nothing of another process: somebody has removed the folder, or the disk fails.
+  if (owner.empty()) return absl::UnavailableError(absl::StrCat("cannot read ", OwnerPath()));
   return absl::FailedPreconditionError(
-      absl::StrCat("another process has taken this server's place: ", OwnerPath(), " names ",
-                   owner.empty() ? "nobody" : owner, ", and this process is ", owner_));
+      absl::StrCat("another process has taken this server's place: ", OwnerPath(), " names ", owner,
+                   ", and this process is ", owner_));
 }
 
 absl::StatusOr<saved::Prologue> SnapshotFolder::Begin() {

@@ -54,6 +54,7 @@ class SnapshotFolder final {
   // Returns the prologue of the next snapshot, but for the fields that the folder does not know.
   // REQUIRES: TakeOver was OK.
   // FailedPrecondition: another process has taken over since.
+  // Unavailable: the folder cannot be read, or is gone.
   [[nodiscard]] absl::StatusOr<saved::Prologue> Begin();
   std::string PathOf(const saved::Prologue& prologue) const;
 

@@ -123,6 +123,15 @@ TEST_F(SnapshotFolderTest, WhoStartedFromAnOlderSnapshotThanThereIsStartsAgain) 
   EXPECT_TRUE(Write(*alive).ok());
 }
 
+TEST_F(SnapshotFolderTest, AFolderThatIsGoneIsNoOtherProcess) {
+  const auto folder = OpenAs("me");
+  EXPECT_TRUE(Write(*folder).ok());
+  std::filesystem::remove_all(path_);
+  const absl::Status gone = Write(*folder);
+  EXPECT_TRUE(absl::IsUnavailable(gone)) << gone;
+  EXPECT_THAT(std::string(gone.message()), HasSubstr("cannot read " + path_ + "/owner"));
+}
+
 TEST_F(SnapshotFolderTest, AFullDiskLeavesTheSnapshotsBefore) {
   const auto folder = OpenAs("me");
   for (int i = 0; i < 2; ++i) EXPECT_TRUE(Write(*folder).ok());
