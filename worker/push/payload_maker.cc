@@ -2,6 +2,7 @@
 #include "worker/push/payload_maker.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -36,6 +37,9 @@ PayloadMaker::PayloadMaker(const PayloadMakerOptions& options)
 absl::StatusOr<MadePayload> PayloadMaker::Make(const GradientPart& part, const Codec& codec,
                                                const Codec& compressor) {
   absl::StatusOr<MadePayload> made = MakeAny(part, codec, compressor);
+  if (made.ok() && options_.keeps_payloads && made->format == PayloadFormat::kRawF32) {
+    made = CopyOut(*std::move(made));
+  }
   if (made.ok()) return made;
   return Prefixed(made.status(), absl::StrCat("key ", part.tensor->key.typed_name(), " partition ",
                                               part.partition));
@@ -62,8 +66,7 @@ absl::StatusOr<MadePayload> PayloadMaker::MakeAny(GradientPart part, const Codec
     // Without scale and residual, the gradient travels as it is. Its pusher has checked the values.
     if (input.grad_scale == 1.0f && (state == nullptr || state->residual_bound() == 0)) {
       // What lies in ordinary memory would be copied again to reach processes of this machine.
-      if (part.grad_buf->loan() != Loan::kUntilAcknowledged || HasPayloadMemory() ||
-          options_.keeps_payloads) {
+      if (part.grad_buf->loan() != Loan::kUntilAcknowledged || HasPayloadMemory()) {
         SLIMPS_ASSIGN_OR_RETURN(part.grad_buf, Own(std::move(part.grad_buf)));
       }
       MadePayload made = RawPayload(part);
@@ -79,6 +82,16 @@ absl::StatusOr<MadePayload> PayloadMaker::MakeAny(GradientPart part, const Codec
   if (!absl::IsInvalidArgument(made.status()) || codec.limit() >= raw_->limit()) return made;
   if (steps_itself) SLIMPS_RETURN_IF_ERROR(StepMomentum(compressor, &part, &input));
   return MakeRaw(std::move(part), input);
+}
+
+absl::StatusOr<MadePayload> PayloadMaker::CopyOut(MadePayload made) {
+  const std::span<const std::byte> bytes = made.payload.bytes();
+  SLIMPS_ASSIGN_OR_RETURN(std::shared_ptr<HostBuffer> bit_buf,
+                          bit_bufs_->Acquire((bytes.size() + sizeof(float) - 1) / sizeof(float)));
+  const std::span<std::byte> copy = std::as_writable_bytes(bit_buf->floats());
+  std::memcpy(copy.data(), bytes.data(), bytes.size());
+  made.payload = Payload(std::move(bit_buf), copy.first(bytes.size()));
+  return made;
 }
 
 absl::StatusOr<MadePayload> PayloadMaker::MakeRaw(GradientPart part, EncodeInput input) {
@@ -99,6 +112,8 @@ absl::StatusOr<MadePayload> PayloadMaker::MakeEncoded(const Codec& codec,
   MadePayload made{.format = codec.format()};
   SLIMPS_ASSIGN_OR_RETURN(made.stats, Encode(codec, input, bytes));
   made.payload = Payload(std::move(bit_buf), bytes.first(made.stats.payload_bytes));
+  if (options_.keeps_payloads && made.payload.size() < capacity / 2)
+    return CopyOut(std::move(made));
   return made;
 }
 
