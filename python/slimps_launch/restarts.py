@@ -10,6 +10,7 @@ import contextlib
 import os
 import tempfile
 
+from slimps_launch import blame
 from slimps_launch import errors
 from slimps_launch import job_node
 
@@ -105,6 +106,9 @@ class Restarts:
         works = any(one.role == "worker" and one.status is None for one in launcher.nodes)
         mine = node.role in ("server", "scheduler") and node in launcher.nodes
         if self.left == 0 or not mine or not works:
+            return None
+        # A daemon that names another process ends because the job has ended.
+        if blame.blamed(launcher.all_nodes(), [node])[0] is not None:
             return None
         self.left -= 1
         command = node.command

@@ -44,6 +44,12 @@ class RestartTest(JobCase):
         self.assertEqual(4, status, out)
         self.assertNotIn("started again", out)
 
+    def test_a_server_that_ends_with_the_job_is_not_started_again(self):
+        blamed = "say=slimps_server: worker 0 (host a, pid 7) failed: ABORTED"
+        status, out = self.run_restarting(5, [blamed, "exit=1"], ["wait"])
+        self.assertNotIn("started again", out)
+        self.assertNotEqual(0, status)
+
     def test_a_server_is_not_started_again_once_the_workers_have_ended(self):
         over = self.path("over")
         launcher = self.launcher(["wait"], ["until=" + over, "exit=5"], ["exit=0"], workers=1)
