@@ -4,11 +4,13 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <map>
 #include <optional>
 #include <string_view>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
@@ -75,10 +77,17 @@ absl::Status CannotWrite(const std::string& path, int error) {
 }
 
 absl::StatusOr<std::vector<JournalEntry>> Read(const std::string& path, const JournalHead& head) {
+  std::error_code failed;
+  const uintmax_t size = std::filesystem::file_size(path, failed);
+  if (failed == std::errc::no_such_file_or_directory) return std::vector<JournalEntry>();
   std::ifstream file(path, std::ios::binary);
   const std::string content{std::istreambuf_iterator<char>(file), {}};
+  if (failed || file.bad() || content.size() != size) {
+    return absl::UnavailableError(
+        absl::StrCat("cannot read ", path, ", which has ", size, " bytes: got ", content.size()));
+  }
   std::string_view rest = content;
-  if (content.empty()) return std::vector<JournalEntry>();  // there is none, or a torn first record
+  if (content.empty()) return std::vector<JournalEntry>();
   std::vector<JournalEntry> entries;
   const std::optional<JournalEntry> first = TakeRecord(&rest);
   if (!first.has_value()) {

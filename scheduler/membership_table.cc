@@ -229,6 +229,7 @@ void MembershipTable::ConnectionGone(PeerId peer) {
 
 void MembershipTable::LoseConnections(SteadyTime now) {
   for (auto& [place, member] : members_) {
+    member.peer = PeerId{};
     member.connection_gone = true;
     member.last_heard = now;
   }

@@ -112,7 +112,8 @@ class MembershipTable final {
   // Notes that `peer` cannot be reached any more. A claim to its member's place then holds.
   void ConnectionGone(PeerId peer);
 
-  // Notes that no member is connected any more, and that each was heard at `now`.
+  // Notes that no member is connected any more, and that each was heard at `now`. Until it is heard
+  // again its `peer` is PeerId{}.
   void LoseConnections(SteadyTime now);
 
   // Gives places to claims that were not contradicted within the probe timeout.

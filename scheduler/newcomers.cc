@@ -23,7 +23,9 @@ bool Newcomers::Hold(PeerId from, const wire::Header& header, SteadyTime now,
   held->from = from;
   for (const Member* member : former) {
     const bool lives = member->state == MemberState::kLive;
-    if (lives && member->last_heard < held->since) probes->push_back(member->peer);
+    if (lives && member->peer != PeerId{} && member->last_heard < held->since) {
+      probes->push_back(member->peer);
+    }
   }
   return true;
 }
@@ -40,7 +42,9 @@ std::optional<Newcomers::Settled> Newcomers::TakeSettled(const MembershipTable& 
     for (const Member* member : members.FormerSelves(held.header.register_())) {
       const bool is_lost = member->state == MemberState::kLost;
       if (!is_lost && member->last_heard >= held.since) continue;
-      if (!is_lost && !member->connection_gone && !is_silent) {
+      // A member that a scheduler, started again, has not heard yet has no connection to be gone.
+      const bool is_gone = is_lost || (member->connection_gone && member->peer != PeerId{});
+      if (!is_gone && !is_silent) {
         waits = true;
       } else if (gone == nullptr) {
         gone = member;

@@ -34,7 +34,9 @@ absl::Status SchedulerService::Restore() {
 void SchedulerService::WriteDown() {
   const std::vector<JournalEntry> entries = state_.TakeEntries();
   if (journal_ == nullptr) return;
-  if (state_.phase() == SchedulerState::Phase::kDone) return journal_->Remove();
+  if (state_.phase() == SchedulerState::Phase::kDone && state_.result().ok()) {
+    return journal_->Remove();
+  }
   if (entries.empty()) return;
   const absl::Status written = journal_->Append(entries);
   if (written.ok()) return;

@@ -237,6 +237,8 @@ absl::Status SchedulerState::Restore(const std::vector<JournalEntry>& entries, S
     const wire::Header& header = entry.header;
     const wire::NodeRef& node = header.sender();
     if (header.has_register_()) {
+      // While the job formed, the process that had this place was gone.
+      if (!entry.takes_place && !members_.complete()) members_.Remove(node);
       const auto member = entry.takes_place ? members_.Replace(header, PeerId{}, now)
                                             : members_.Register(header, PeerId{}, now);
       SLIMPS_RETURN_IF_ERROR(Prefixed(member.status(), "a node in the journal"));

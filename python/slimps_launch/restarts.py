@@ -14,7 +14,11 @@ from slimps_launch import blame
 from slimps_launch import errors
 from slimps_launch import job_node
 
-WAIT = 60  # seconds that the others wait for a daemon to come back
+EVERY = 30  # seconds between two snapshots
+USAGE = 2  # the status of a daemon that was called wrongly
+# Seconds that the others wait for a daemon to come back. With the heartbeat's 10 s it is less than
+# the minute that a push may take.
+WAIT = 40
 
 
 def seconds(text):
@@ -48,16 +52,16 @@ def add_flags(parser):
         "--snapshot_every",
         type=seconds,
         metavar="SECONDS",
-        default=30,
-        help="how often servers take a snapshot (default: 30)",
+        help="how often servers take a snapshot (with --restart; default: %d)" % EVERY,
     )
 
 
 def check(parser, options, where):
     if options.restart and where != "local":
         parser.error("--restart goes with --on local")
-    if options.snapshot_dir and not options.restart:
-        parser.error("--snapshot_dir goes with --restart N")
+    for flag in ("snapshot_dir", "snapshot_every"):
+        if getattr(options, flag) and not options.restart:
+            parser.error("--%s goes with --restart N" % flag)
 
 
 @contextlib.contextmanager
@@ -88,7 +92,7 @@ def prepared(job, options):
             "--snapshot_dir",
             folder,
             "--snapshot_every",
-            str(options.snapshot_every),
+            str(options.snapshot_every or EVERY),
         ]
         yield
 
@@ -107,8 +111,9 @@ class Restarts:
         mine = node.role in ("server", "scheduler") and node in launcher.nodes
         if self.left == 0 or not mine or not works:
             return None
-        # A daemon that names another process ends because the job has ended.
-        if blame.blamed(launcher.all_nodes(), [node])[0] is not None:
+        # A daemon that ends by itself and names another process ends because the job has ended.
+        named = blame.blamed(launcher.all_nodes(), [node])[0] is not None
+        if node.status > 0 and named or node.status == USAGE:
             return None
         self.left -= 1
         command = node.command
@@ -119,7 +124,7 @@ class Restarts:
         launcher.start_node(again, node.environment)
         launcher.say("slimps: %s %s" % (node.name, node.describe_end()))
         launcher.say(
-            "slimps: %s was started again and goes on where it was; %d more restarts are left"
+            "slimps: %s was started again, to go on where it was; %d more restarts are left"
             % (node.name, self.left)
         )
         return again

@@ -46,6 +46,7 @@ class LaunchFlagsTest(unittest.TestCase):
 
     def test_snapshots_are_for_restarts(self):
         self.assertIn("goes with --restart N", self.refused("--snapshot_dir=d"))
+        self.assertIn("goes with --restart N", self.refused("--snapshot_every=5"))
         self.assertIn('got "0"', self.refused("--restart=1", "--snapshot_every=0"))
         self.assertIn('got "-1"', self.refused("--restart=-1"))
 

@@ -50,6 +50,20 @@ class RestartTest(JobCase):
         self.assertNotIn("started again", out)
         self.assertNotEqual(0, status)
 
+    def test_a_killed_scheduler_is_started_again_whatever_it_said_before(self):
+        begun, done = self.path("begun"), self.path("done")
+        said = (
+            "say=server 0 (host a, pid 7) is gone; a process that was started anew takes its place"
+        )
+        status, out = self.run_restarting(
+            1,
+            ["wait"],
+            ["touch=" + begun, "until=" + done, "exit=3"],
+            [said, "until=" + begun, "once=" + self.path("died"), "touch=" + done, "wait"],
+        )
+        self.assertEqual(3, status, out)
+        self.assertIn("scheduler was started again", out)
+
     def test_a_server_is_not_started_again_once_the_workers_have_ended(self):
         over = self.path("over")
         launcher = self.launcher(["wait"], ["until=" + over, "exit=5"], ["exit=0"], workers=1)

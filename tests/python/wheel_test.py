@@ -79,7 +79,7 @@ def test_it_holds_the_packages_the_daemons_and_nothing_of_a_build(archive):
         for path in pathlib.Path("python/package").rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    launch = {str(path) for path in pathlib.Path("python").glob("slimps_launch/*.py")}
+    launch = {str(path) for path in pathlib.Path("python").glob("slimps_launch/**/*.py")}
     launch = {name[len("python/") :] for name in launch}
     assert {LIBRARY, "slimps/py.typed", "slimps/kv.py"} <= built
     assert "slimps_launch/command.py" in launch

@@ -113,6 +113,32 @@ TEST_F(SchedulerRestartTest, AServersSecondProcessIsKnown) {
   EXPECT_EQ(Tell(kWorker0, behind).size(), 2u) << "the roster that it has not seen";
 }
 
+TEST_F(SchedulerRestartTest, AServerHasTimeToConnectBeforeAnotherProcessTakesItsPlace) {
+  RegisterAll();
+  Restart();
+  clock_.Advance(absl::Milliseconds(1));
+  wire::Header header = RegistrationOf(9, wire::SERVER);
+  header.mutable_register_()->set_wanted_rank(0);
+  EXPECT_TRUE(Tell(9, header).empty());
+  clock_.Advance(absl::Milliseconds(1));
+  Heartbeat(kServer);
+  ASSERT_EQ(Others(9).size(), 1u);
+  EXPECT_TRUE(Others(9)[0].has_error()) << "the server lives";
+}
+
+TEST_F(SchedulerRestartTest, APlaceThatChangedHandsWhileTheJobFormedIsRestored) {
+  Register(kServer);
+  clock_.Advance(absl::Seconds(11));
+  Tick(kServer);
+  wire::Header header = RegistrationOf(9, wire::SERVER);
+  Tell(9, header);
+  Restart();
+  Register(kWorker0);
+  Register(kWorker1);
+  EXPECT_EQ(state_->phase(), Phase::kRunning);
+  EXPECT_EQ(state_->members().Find({wire::SERVER, 0})->entry.pid(), 9u);
+}
+
 TEST_F(SchedulerRestartTest, WhoHasLeftStaysAwayAndTheJobEnds) {
   RegisterAll();
   Goodbye(kWorker0);

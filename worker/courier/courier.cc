@@ -280,12 +280,38 @@ void Courier::ReplayNext(uint32_t server, const wire::ItemId& id) {
     std::optional<OutgoingItem> next = kept_->NextToReplay(id);
     if (!next.has_value()) return;
     items.push_back(*std::move(next));
+    ++replays_;
   }
   items[0].done = [this, server, id](const Answer& answer) {
-    if (answer.status.ok()) return ReplayNext(server, id);
-    options_.on_not_replayed(answer.status);
+    OnReplayed(server, id, answer.status);
   };
   Dispatch(server, std::move(items), kBeforeAll - 1);
+}
+
+void Courier::OnReplayed(uint32_t server, const wire::ItemId& id, const absl::Status& status) {
+  if (status.ok()) {
+    ReplayNext(server, id);
+  } else {
+    options_.on_not_replayed(status);
+  }
+  ReleaseReplays();  // after the next one is counted
+}
+
+void Courier::HoldReplays() {
+  MutexLock lock(&mutex_);
+  ++replays_;
+}
+
+void Courier::ReleaseReplays() {
+  MutexLock lock(&mutex_);
+  --replays_;
+  replayed_.NotifyAll();
+}
+
+void Courier::AwaitReplays(absl::Duration timeout) {
+  MutexLock lock(&mutex_);
+  replayed_.Await(&mutex_, timeout,
+                  [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return replays_ == 0; });
 }
 
 void Courier::TimerLoop() {

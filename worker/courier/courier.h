@@ -88,6 +88,15 @@ class Courier final {
   // may lack, in order, and what it has not answered.
   void OnServerRestarted(uint32_t server, PeerId peer);
 
+  // Holds AwaitReplays from now on, or no longer. For a caller that makes new connections known
+  // before it calls OnServerRestarted.
+  void HoldReplays();
+  void ReleaseReplays();
+
+  // Waits until servers that were started again have acknowledged all that they were sent again, at
+  // most `timeout`. What depends on it must not overtake it.
+  void AwaitReplays(absl::Duration timeout);
+
   // Handles PushReply, PullReply and InitReply. Ignores answers to items that were not sent to
   // `from`. Returns false for any other verb.
   bool HandleMessage(PeerId from, Message& message);
@@ -121,6 +130,7 @@ class Courier final {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Sends the next kept item of this partition, and the others as they are answered.
   void ReplayNext(uint32_t server, const wire::ItemId& id);
+  void OnReplayed(uint32_t server, const wire::ItemId& id, const absl::Status& status);
   // Returns true, and keeps the item to be sent again, if the server had no room for it (too many
   // rounds or bytes wait there), is stopping and may be started again, or was started again and has
   // not got the partition's first value yet.
@@ -139,6 +149,8 @@ class Courier final {
   uint64_t next_request_ ABSL_GUARDED_BY(mutex_) = kFirstRequest;
   absl::Status failed_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  size_t replays_ ABSL_GUARDED_BY(mutex_) = 0;  // items sent again and not answered, and holds
+  CondVar replayed_;
   CondVar stop_;
   Thread timer_ ABSL_GUARDED_BY(mutex_);
 };

@@ -29,7 +29,20 @@ void KeptItems::Keep(uint32_t server, const OutgoingItem& item) {
   if (!is_new) return;  // it was sent again, and acknowledged again
   at->second = {.item = item.item, .payload = item.payload, .key_name = item.key_name, .done = {}};
   bytes_ += item.payload.size();
-  if (bytes_ > max_bytes_) DropAllOf(server);
+  bytes_since_wish_ += item.payload.size();
+  if (bytes_ > max_bytes_) DropAllOf(Fullest());
+}
+
+uint32_t KeptItems::Fullest() const {
+  std::map<uint32_t, size_t> bytes;  // by server
+  for (const auto& [id, partition] : partitions_) {
+    for (const auto& [round, item] : partition.items) {
+      bytes[partition.server] += item.payload.size();
+    }
+  }
+  const auto fullest = std::ranges::max_element(
+      bytes, [](const auto& a, const auto& b) { return a.second < b.second; });
+  return fullest->first;
 }
 
 void KeptItems::Erase(Partition& partition, std::map<uint64_t, OutgoingItem>::iterator item) {
@@ -53,14 +66,13 @@ void KeptItems::DropDurable(const wire::ItemId& id, uint64_t durable) {
   const uint64_t newest = durable - 1;
   while (!partition.items.empty() && partition.items.begin()->first <= newest) {
     Erase(partition, partition.items.begin());
-    wished_ = false;
   }
   if (partition.lacks.has_value() && *partition.lacks <= newest) partition.lacks.reset();
 }
 
 bool KeptItems::TakeWish() {
-  if (wished_ || bytes_ <= max_bytes_ / 2) return false;
-  wished_ = true;
+  if (bytes_ <= max_bytes_ / 2 || bytes_since_wish_ < max_bytes_ / 8) return false;
+  bytes_since_wish_ = 0;
   return true;
 }
 

@@ -7,8 +7,8 @@
 //   kept.StartReplay(server);                     // the server was started again
 //   while (auto item = kept.NextToReplay(id)) ... // in the order of rounds
 //
-// Payloads are shared, not copied. They take at most `max_bytes`. Beyond that the server's items
-// are dropped. The server can then be replayed only once its snapshots have what was dropped.
+// Payloads are shared, not copied. They take at most `max_bytes`. Beyond that the items of the
+// server with the most are dropped. It can then be replayed only once its snapshots have them.
 //
 // Pure. Thread-compatible: the courier's mutex guards it.
 #ifndef SLIMPS_WORKER_COURIER_KEPT_ITEMS_H_
@@ -37,8 +37,8 @@ class KeptItems final {
   // Drops the items of this partition that snapshots have for certain (wire::ItemStatus.durable).
   void DropDurable(const wire::ItemId& id, uint64_t durable);
 
-  // Returns true if a new snapshot is wanted: the items take over half of max_bytes. Then returns
-  // false until some of them were dropped.
+  // Returns true if a new snapshot is wanted: the items take over half of max_bytes, and since the
+  // last wish an eighth of it has come.
   bool TakeWish();
 
   // Begins to replay this server. Returns its partitions.
@@ -61,10 +61,11 @@ class KeptItems final {
 
   void Erase(Partition& partition, std::map<uint64_t, OutgoingItem>::iterator item);
   void DropAllOf(uint32_t server);
+  uint32_t Fullest() const;  // the server with the most bytes
 
   const size_t max_bytes_;
   size_t bytes_ = 0;
-  bool wished_ = false;
+  size_t bytes_since_wish_ = 0;
   std::map<PartitionOf, Partition> partitions_;
 };
 

@@ -80,12 +80,17 @@ absl::Status WorkerNode::Join() {
 
 void WorkerNode::FollowRoster() {
   MutexLock lock(&following_);
+  courier_->HoldReplays();  // before a call can find the new connection
   const auto restarted = servers_.Follow(membership_.roster());
-  if (!restarted.ok()) return Fail(restarted.status(), Cause::kOurs);
-  for (const ServerConnections::Restarted& one : *restarted) {
-    courier_->OnServerRestarted(one.server, one.peer);
-    transport_->Disconnect(one.former);
+  if (restarted.ok()) {
+    for (const ServerConnections::Restarted& one : *restarted) {
+      courier_->OnServerRestarted(one.server, one.peer);
+      transport_->Disconnect(one.former);
+    }
+  } else {
+    Fail(restarted.status(), Cause::kOurs);
   }
+  courier_->ReleaseReplays();
 }
 
 void WorkerNode::WishSnapshot(uint32_t server) {
@@ -267,7 +272,12 @@ absl::Status WorkerNode::CallServers(const wire::Header& message, const std::str
           rpc_.Call(servers_.PeerOf(server), message, options_.timeout, at).status());
       continue;
     }
-    const auto find = [this, server] { return servers_.PeerOf(server); };
+    // A call must not overtake what the server is sent again: it may end the worker, or change what
+    // later rounds compute.
+    const auto find = [this, server] {
+      courier_->AwaitReplays(options_.timeout);
+      return servers_.PeerOf(server);
+    };
     SLIMPS_RETURN_IF_ERROR(rpc_.CallReturning(find, message, options_.timeout, at).status());
   }
   return absl::OkStatus();
@@ -308,7 +318,11 @@ absl::Status WorkerNode::Close(const std::function<absl::Status()>& drain) {
   if (ready_.load()) {
     status = drain();
     // Nobody could send it again once this worker is gone.
-    if (status.ok()) status = Persist();
+    const absl::Status lasts = status.ok() ? Persist() : absl::OkStatus();
+    if (!lasts.ok()) {
+      LOG(WARNING) << "a server that dies before the job ends may lack this worker's last pushes: "
+                   << lasts;
+    }
     if (status.ok()) status = membership_.Leave();
     AwaitReport();
   }

@@ -110,6 +110,15 @@ TEST(KeptItemsTest, ASnapshotIsWantedOnceTheyTakeHalfOfTheRoom) {
   EXPECT_TRUE(kept.TakeWish());
 }
 
+TEST(KeptItemsTest, WithoutRoomTheServerWithTheMostIsGivenUpAndNoOther) {
+  KeptItems kept(3 * kBytes);
+  for (uint64_t round = 1; round <= 3; ++round) kept.Keep(0, Push(round));
+  kept.Keep(1, Push(1, Id(2)));
+  EXPECT_FALSE(kept.StartReplay(0).ok());
+  ASSERT_TRUE(kept.StartReplay(1).ok());
+  EXPECT_THAT(Replay(kept, Id(2)), ElementsAre(1));
+}
+
 TEST(KeptItemsTest, WithoutRoomTheServerCannotBeReplayedUntilItsSnapshotsHaveAll) {
   KeptItems kept(2 * kBytes);
   for (uint64_t round = 1; round <= 3; ++round) kept.Keep(0, Push(round));

@@ -2,8 +2,10 @@
 // What a courier sends to a server that was started again.
 #include <gmock/gmock.h>
 
+#include <atomic>
 #include <memory>
 #include <optional>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -81,6 +83,25 @@ TEST_F(CourierRestartTest, ItIsSentWhatItAcknowledgedAsManyRoundsAtATimeAsItTake
   EXPECT_EQ(Round(2 * rounds - 2), rounds);
   EXPECT_EQ(statuses_.size(), rounds) << "each push is answered once";
   EXPECT_TRUE(failed_.ok());
+}
+
+TEST_F(CourierRestartTest, WhoeverDependsOnTheReplayWaitsForItsLastAnswer) {
+  PushRound(1);
+  Acknowledge(0);
+  PushRound(2);
+  Acknowledge(1);
+  courier_->AwaitReplays(absl::ZeroDuration());  // there is none
+  courier_->OnServerRestarted(0, kNewServer);
+  std::atomic<bool> waited{false};
+  std::thread waiter([&] {
+    courier_->AwaitReplays(kLong);
+    waited = true;
+  });
+  Acknowledge(2, kNewServer);
+  EXPECT_FALSE(waited);
+  Acknowledge(3, kNewServer);
+  waiter.join();
+  EXPECT_TRUE(waited);
 }
 
 TEST_F(CourierRestartTest, WhatIsOutstandingGoesToTheNewProcessAtOnce) {
