@@ -54,10 +54,12 @@ def main():
     parser = training.parser(__doc__.split("\n", maxsplit=1)[0], epochs=3, batch=16, lr=0.002)
     parser.add_argument("--text", default="/usr/share/common-licenses/GPL-3")
     flags = parser.parse_args()
+    device = training.device(flags)
     torch.set_num_threads(1)
     torch.manual_seed(flags.seed)
     rows, validation, characters = windows(flags.text)
-    model = CharLstm(characters)
+    rows, validation = rows.to(device), validation.to(device)
+    model = CharLstm(characters).to(device)
 
     def validation_loss(trained):
         parts = validation.split(64)

@@ -50,7 +50,9 @@ def random_images(count):
 
 
 def normal(images):
-    mean, deviation = torch.tensor([0.4914, 0.4822, 0.4465]), torch.tensor([0.2470, 0.2435, 0.2616])
+    mean, deviation = torch.tensor(
+        [[0.4914, 0.4822, 0.4465], [0.2470, 0.2435, 0.2616]], device=images.device
+    )
     return (images / 255.0 - mean[:, None, None]) / deviation[:, None, None]
 
 
@@ -69,6 +71,7 @@ def main():
     parser = training.parser(__doc__.split("\n", maxsplit=1)[0], epochs=1, batch=32, lr=0.05)
     parser.add_argument("--data_dir", default="")
     flags = parser.parse_args()
+    device = training.device(flags)
     torch.set_num_threads(1)
     torch.manual_seed(flags.seed)
     if flags.data_dir:
@@ -79,7 +82,9 @@ def main():
     else:
         images, labels = random_images(4096)
         test_images, test_labels = random_images(256)
-    model = resnet18()
+    images, labels = images.to(device), labels.to(device)
+    test_images, test_labels = test_images.to(device), test_labels.to(device)
+    model = resnet18().to(device)
 
     def accuracy(trained):
         right = sum(

@@ -74,12 +74,14 @@ def main():
     parser.add_argument("--data_dir", default="")
     parser.add_argument("--save", default="", help="rank 0 saves the model's state here")
     flags = parser.parse_args()
+    device = training.device(flags)
     torch.set_num_threads(1)
     torch.manual_seed(flags.seed)
+    parts = mnist(flags.data_dir) if flags.data_dir else digits()
     (images, labels), (test_images, test_labels) = (
-        mnist(flags.data_dir) if flags.data_dir else digits()
+        (images.to(device), labels.to(device)) for images, labels in parts
     )
-    model = lenet()
+    model = lenet().to(device)
 
     def accuracy(trained):
         if flags.save:

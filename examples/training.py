@@ -3,6 +3,7 @@
 
 import argparse
 import contextlib
+import os
 import sys
 import time
 
@@ -52,7 +53,23 @@ def parser(description, epochs, batch, lr):
         help="of the mode optimizer, for Adam: steps after which it goes on as 1-bit Adam, or auto",
     )
     made.add_argument("--emulate_link", default="", help="as 100mbit")
+    made.add_argument(
+        "--device",
+        choices=["cpu", "cuda"],
+        default="cpu",
+        help="cuda: the workers of a machine take its GPUs in turn",
+    )
     return made
+
+
+def device(flags):
+    """Returns the device to train on."""
+    if flags.device == "cpu":
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        raise SystemExit("--device=cuda: torch %s finds no GPU here" % torch.__version__)
+    place = int(os.environ.get("LOCAL_RANK", 0))  # set by slimps launch and torchrun
+    return torch.device("cuda", place % torch.cuda.device_count())
 
 
 def store_options(flags):

@@ -23,6 +23,11 @@ inline constexpr size_t kMaxCopiedBytes = size_t{64} << 20;
 // below kMaxCopiedBytes.
 inline constexpr size_t kMaxAskedBytes = kMaxCopiedBytes / 2;
 
+// How many rounds of a partition beyond its version are accepted: of workers that run ahead, and by
+// a server with snapshots. The latter, started again, is sent so many rounds at once.
+inline constexpr uint64_t kRoundsAhead = 2;
+inline constexpr uint64_t kReplayedRoundsAhead = 64;
+
 }  // namespace slimps
 
 #endif  // SLIMPS_PROTO_PARTITION_LIMITS_H_

@@ -6,12 +6,16 @@
 #ifndef SLIMPS_SCHEDULER_CREDENTIALS_H_
 #define SLIMPS_SCHEDULER_CREDENTIALS_H_
 
+#include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "proto/net/identity/node_keys.h"
+#include "proto/net/membership/node_name.h"
 #include "proto/slimps.pb.h"
 
 namespace slimps {
@@ -29,12 +33,48 @@ class Credentials final {
   // PermissionDenied: `node` is not the one whose key the connection was made with.
   [[nodiscard]] absl::Status Check(const std::string& user_id, const wire::NodeRef& node) const;
 
-  // Returns the public key that a registration is bound to; "" if the job has no keys.
-  std::string KeyOf(const wire::Register& bound) const;
+  // Returns the public key of each role and rank.
+  std::map<std::pair<wire::Role, uint32_t>, std::string> PublicKeys() const;
 
  private:
   std::map<std::string, AllowedNode> nodes_;  // by user id
 };
+
+inline Credentials::Credentials(const std::vector<AllowedNode>& nodes) {
+  for (const AllowedNode& node : nodes) nodes_[NodeName(node.role, node.rank)] = node;
+}
+
+inline absl::Status Credentials::BindRegistration(const std::string& user_id,
+                                                  wire::Register* registration) const {
+  if (nodes_.empty()) return absl::OkStatus();
+  const auto found = nodes_.find(user_id);
+  if (found == nodes_.end()) return absl::PermissionDeniedError("no key of this job");
+  const AllowedNode& node = found->second;
+  const bool wants_another = registration->wanted_rank() >= 0 &&
+                             static_cast<uint32_t>(registration->wanted_rank()) != node.rank;
+  if (registration->role() != node.role || wants_another) {
+    const std::string wanted =
+        registration->wanted_rank() < 0
+            ? absl::StrCat("a ", RoleName(registration->role()))
+            : NodeName(registration->role(), static_cast<uint32_t>(registration->wanted_rank()));
+    return absl::PermissionDeniedError(
+        absl::StrCat("this is the key of ", user_id, ", and its holder wants to be ", wanted));
+  }
+  registration->set_wanted_rank(static_cast<int32_t>(node.rank));
+  return absl::OkStatus();
+}
+
+inline absl::Status Credentials::Check(const std::string& user_id,
+                                       const wire::NodeRef& node) const {
+  if (nodes_.empty() || user_id == NodeName(node)) return absl::OkStatus();
+  return absl::PermissionDeniedError("this is another node's key");
+}
+
+inline std::map<std::pair<wire::Role, uint32_t>, std::string> Credentials::PublicKeys() const {
+  std::map<std::pair<wire::Role, uint32_t>, std::string> keys;
+  for (const auto& [user_id, node] : nodes_) keys[{node.role, node.rank}] = node.public_key;
+  return keys;
+}
 
 }  // namespace slimps
 

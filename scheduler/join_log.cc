@@ -41,6 +41,11 @@ void JoinLog::Replaced(const Member& member) {
                                 " is gone; a process that was started anew takes its place"));
 }
 
+void JoinLog::Awaited(const std::string& reason, absl::Duration timeout) {
+  lines_.push_back(absl::StrCat(Shown(reason, kMaxOfWhy), "; the job waits up to ",
+                                absl::FormatDuration(timeout), " for it to be started again"));
+}
+
 void JoinLog::Refused(const wire::Header& header, const absl::Status& why, absl::Duration age) {
   const std::string line = absl::StrCat("refused ", Describe(header.register_()), ": ",
                                         Shown(std::string(why.message()), kMaxOfWhy));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes the log lines for people while a job forms: which nodes came, which were refused and why,
-// which are missing. Owned by SchedulerState. Pure: the caller writes the lines.
+// Makes the log lines for people about who is in a job: which nodes came, which were refused and
+// why, which are missing, which are waited for. Owned by SchedulerState. Pure: the caller writes
+// the lines.
 //
 //   log.Joined(member, MissingNodes(roster));
 //   log.Waiting(members, age);                      // now and then
@@ -43,6 +44,9 @@ class JoinLog final {
 
   // Adds a line: `member` is gone, and another process takes its place.
   void Replaced(const Member& member);
+
+  // Adds a line: a server is gone for this `reason`, and the job waits for it.
+  void Awaited(const std::string& reason, absl::Duration timeout);
 
   // Remembers that the sender of `header` was refused because of `why`. Adds a line for it, unless
   // its text is remembered already or too many were told lately. `age` is how long the scheduler

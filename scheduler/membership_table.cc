@@ -83,7 +83,8 @@ const Member* MembershipTable::HolderOf(const Incarnation& incarnation) const {
 std::vector<const Member*> MembershipTable::FormerSelves(const wire::Register& registration) const {
   std::vector<const Member*> former;
   for (const auto& [place, member] : members_) {
-    if (member.state != MemberState::kLive || place.first != registration.role()) continue;
+    if (member.state == MemberState::kLeft || place.first != registration.role()) continue;
+    if (complete_ && !MayReturn(member.entry.node())) continue;
     const bool is_wanted = registration.wanted_rank() >= 0;
     if (is_wanted ? place.second == static_cast<uint32_t>(registration.wanted_rank())
                   : member.entry.host() == registration.host()) {
@@ -116,8 +117,7 @@ absl::StatusOr<uint32_t> MembershipTable::ChooseRank(const wire::Register& regis
 }
 
 absl::StatusOr<const Member*> MembershipTable::Register(const wire::Header& header, PeerId peer,
-                                                        SteadyTime now,
-                                                        const std::string& public_key) {
+                                                        SteadyTime now) {
   SLIMPS_RETURN_IF_ERROR(CheckRegistration(header));
   const wire::Register& registration = header.register_();
   Member* known = FindIncarnation(IncarnationOf(header));
@@ -129,20 +129,59 @@ absl::StatusOr<const Member*> MembershipTable::Register(const wire::Header& head
     SLIMPS_RETURN_IF_ERROR(Hear(peer, now, known));
     return known;
   }
+  if (registration.restored() && !complete_) {
+    return absl::FailedPreconditionError(
+        "goes on from a snapshot of this job, which has not begun: give another --job_id, or "
+        "remove what an earlier job left in --snapshot_dir");
+  }
   SLIMPS_ASSIGN_OR_RETURN(const uint32_t rank, ChooseRank(registration));
-  Member& member = members_[{registration.role(), rank}];
-  member.entry.mutable_node()->set_role(registration.role());
-  member.entry.mutable_node()->set_rank(rank);
+  Member& member = Seat({registration.role(), rank}, header, peer, now);
+  if (members_.size() == size_t{options_.num_workers} + options_.num_servers) complete_ = true;
+  return &member;
+}
+
+absl::StatusOr<const Member*> MembershipTable::Replace(const wire::Header& header, PeerId peer,
+                                                       SteadyTime now) {
+  SLIMPS_RETURN_IF_ERROR(CheckRegistration(header));
+  const wire::Register& registration = header.register_();
+  const Place place = {registration.role(), static_cast<uint32_t>(registration.wanted_rank())};
+  const uint32_t restarts = members_[place].entry.restarts() + 1;
+  Member& member = Seat(place, header, peer, now);
+  member.entry.set_restarts(restarts);
+  return &member;
+}
+
+Member& MembershipTable::Seat(const Place& place, const wire::Header& header, PeerId peer,
+                              SteadyTime now) {
+  const wire::Register& registration = header.register_();
+  Member& member = members_[place];
+  member = {.peer = peer, .last_heard = now};
+  member.entry.mutable_node()->set_role(place.first);
+  member.entry.mutable_node()->set_rank(place.second);
   *member.entry.mutable_endpoints() = registration.endpoints();
   member.entry.set_host(registration.host());
   member.entry.set_pid(registration.pid());
-  member.entry.set_public_key(public_key);
+  const auto key = options_.public_keys.find(place);
+  if (key != options_.public_keys.end()) member.entry.set_public_key(key->second);
   SetIncarnation(IncarnationOf(header), &member.entry);
-  member.peer = peer;
-  member.last_heard = now;
   ++epoch_;
-  if (members_.size() == size_t{options_.num_workers} + options_.num_servers) complete_ = true;
-  return &member;
+  return member;
+}
+
+void MembershipTable::Lose(const wire::NodeRef& node, SteadyTime now) {
+  const auto found = members_.find({node.role(), node.rank()});
+  if (found == members_.end() || found->second.state != MemberState::kLive) return;
+  found->second.state = MemberState::kLost;
+  found->second.lost_at = now;
+}
+
+const Member* MembershipTable::GivenUp(SteadyTime now) const {
+  for (const auto& [place, member] : members_) {
+    if (member.state == MemberState::kLost && now - member.lost_at > options_.restart_timeout) {
+      return &member;
+    }
+  }
+  return nullptr;
 }
 
 absl::StatusOr<const Member*> MembershipTable::Heard(const wire::Header& header, PeerId peer,
@@ -170,6 +209,7 @@ absl::Status MembershipTable::Hear(PeerId peer, SteadyTime now, Member* member) 
   }
   member->claim.reset();
   member->last_heard = now;
+  if (member->state == MemberState::kLost) member->state = MemberState::kLive;  // it was only slow
   return absl::OkStatus();
 }
 
@@ -185,6 +225,14 @@ void MembershipTable::ConnectionGone(PeerId peer) {
     if (member.peer != peer) continue;
     member.connection_gone = true;
     if (member.claim.has_value()) TakeOver(&member);
+  }
+}
+
+void MembershipTable::LoseConnections(SteadyTime now) {
+  for (auto& [place, member] : members_) {
+    member.peer = PeerId{};
+    member.connection_gone = true;
+    member.last_heard = now;
   }
 }
 

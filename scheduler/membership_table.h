@@ -12,7 +12,8 @@
 // Until then the claimant's messages are dropped. A node that has really reconnected repeats them.
 //
 // Before the roster is complete, a node that leaves or falls silent gives its rank back. Afterwards
-// the table is fixed, and a lost node ends the job (rejoining comes later).
+// the places are fixed. A lost server's place waits for a new process if it may (restart_timeout);
+// any other lost node ends the job.
 #ifndef SLIMPS_SCHEDULER_MEMBERSHIP_TABLE_H_
 #define SLIMPS_SCHEDULER_MEMBERSHIP_TABLE_H_
 
@@ -33,13 +34,15 @@
 
 namespace slimps {
 
-enum class MemberState { kLive, kLeft };
+// kLost: it is gone, and its place waits for a process that takes it.
+enum class MemberState { kLive, kLost, kLeft };
 
 struct Member {
   wire::RosterEntry entry;
   PeerId peer = {};
   SteadyTime last_heard;
   MemberState state = MemberState::kLive;
+  SteadyTime lost_at;  // if kLost
   struct Claim {
     PeerId peer = {};
     SteadyTime since;
@@ -60,6 +63,10 @@ class MembershipTable final {
     uint32_t num_servers = 1;
     absl::Duration heartbeat_timeout = absl::Seconds(10);
     absl::Duration probe_timeout = absl::Milliseconds(2500);
+    // How long a lost server's place waits for a new process. 0: it does not wait.
+    absl::Duration restart_timeout = absl::ZeroDuration();
+    // By role and rank. Empty: the job has no keys.
+    std::map<std::pair<wire::Role, uint32_t>, std::string> public_keys = {};
   };
 
   // Role and rank. All walks over members go in this order: servers before workers, each by rank.
@@ -73,13 +80,12 @@ class MembershipTable final {
   // Returns the member with this incarnation, or nullptr. Valid as long as Register's.
   const Member* HolderOf(const Incarnation& incarnation) const;
 
-  // Returns the live members that this node may be, started again. A node that wants a rank may be
-  // the member of its role with that rank. Otherwise it may be any member of its role on its host.
-  // Valid until the next Register or Remove.
+  // Returns the members, live or lost, that this node may be, started again. A node that wants a
+  // rank may be the member of its role with that rank. Otherwise it may be any member of its role
+  // on its host. Valid until the next Register or Remove.
   std::vector<const Member*> FormerSelves(const wire::Register& registration) const;
 
-  // Admits a node, or finds it again. `public_key` stands in the roster. The member is valid until
-  // the next Register or Remove.
+  // Admits a node, or finds it again. The member is valid until the next Register or Remove.
   // FailedPrecondition: another job.
   // InvalidArgument: wrong role, counts or rank, no incarnation, no endpoint of a server, or names
   // too long.
@@ -87,8 +93,12 @@ class MembershipTable final {
   // ResourceExhausted: the job has all its nodes of this role.
   // Unavailable: as in Heard.
   [[nodiscard]] absl::StatusOr<const Member*> Register(const wire::Header& header, PeerId peer,
-                                                       SteadyTime now,
-                                                       const std::string& public_key = "");
+                                                       SteadyTime now);
+
+  // Gives the place of a member that is gone to the newcomer that wants it. Errors are those of
+  // Register. REQUIRES: complete(), and MayReturn of the place.
+  [[nodiscard]] absl::StatusOr<const Member*> Replace(const wire::Header& header, PeerId peer,
+                                                      SteadyTime now);
 
   // Notes that a member was heard. The member is valid until the next Register or Remove.
   // NotFound: the sender is no member, or was replaced.
@@ -106,11 +116,27 @@ class MembershipTable final {
   // Notes that `peer` cannot be reached any more. A claim to its member's place then holds.
   void ConnectionGone(PeerId peer);
 
+  // Notes that no member is connected any more, and that each was heard at `now`. Until it is heard
+  // again its `peer` is PeerId{}.
+  void LoseConnections(SteadyTime now);
+
   // Gives places to claims that were not contradicted within the probe timeout.
   void SettleClaims(SteadyTime now);
 
   // Notes that the node said goodbye. Before the roster is complete, this forgets the node.
   void Leave(const wire::NodeRef& node);
+
+  // True if a new process may take this place once its member is gone, while the job runs.
+  bool MayReturn(const wire::NodeRef& node) const {
+    return complete_ && node.role() == wire::SERVER &&
+           options_.restart_timeout > absl::ZeroDuration();
+  }
+
+  // Notes that a live member is gone. REQUIRES: MayReturn(node).
+  void Lose(const wire::NodeRef& node, SteadyTime now);
+
+  // Returns a lost member whose place has waited for too long; nullptr: there is none.
+  const Member* GivenUp(SteadyTime now) const;
 
   // Returns the live members not heard for longer than the heartbeat timeout.
   std::vector<Member> Overdue(SteadyTime now) const;
@@ -138,6 +164,8 @@ class MembershipTable final {
 
  private:
   uint32_t CountOfRole(wire::Role role) const;
+  // Writes the sender of Register, which is live, to a place.
+  Member& Seat(const Place& place, const wire::Header& header, PeerId peer, SteadyTime now);
   absl::StatusOr<uint32_t> ChooseRank(const wire::Register& registration) const;
   Member* FindIncarnation(const Incarnation& incarnation);
   absl::Status Hear(PeerId peer, SteadyTime now, Member* member);

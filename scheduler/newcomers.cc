@@ -22,7 +22,10 @@ bool Newcomers::Hold(PeerId from, const wire::Header& header, SteadyTime now,
   }
   held->from = from;
   for (const Member* member : former) {
-    if (member->last_heard < held->since) probes->push_back(member->peer);
+    const bool lives = member->state == MemberState::kLive;
+    if (lives && member->peer != PeerId{} && member->last_heard < held->since) {
+      probes->push_back(member->peer);
+    }
   }
   return true;
 }
@@ -37,8 +40,11 @@ std::optional<Newcomers::Settled> Newcomers::TakeSettled(const MembershipTable& 
     const Member* gone = nullptr;
     bool waits = false;
     for (const Member* member : members.FormerSelves(held.header.register_())) {
-      if (member->last_heard >= held.since) continue;
-      if (!member->connection_gone && !is_silent) {
+      const bool is_lost = member->state == MemberState::kLost;
+      if (!is_lost && member->last_heard >= held.since) continue;
+      // A member that a scheduler, started again, has not heard yet has no connection to be gone.
+      const bool is_gone = is_lost || (member->connection_gone && member->peer != PeerId{});
+      if (!is_gone && !is_silent) {
         waits = true;
       } else if (gone == nullptr) {
         gone = member;

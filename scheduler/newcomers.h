@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Newcomers: nodes that register while the job forms, and that may be members started again. Each
+// Newcomers: nodes that register and that may be members started again. Each
 // waits here until every member that it may replace was heard or is gone. Owned by SchedulerState.
 //
 //   if (!newcomers.Hold(from, header, now, members, &probes)) Admit(...);

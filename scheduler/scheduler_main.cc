@@ -27,6 +27,7 @@
 #include "proto/net/identity/node_keys.h"
 #include "proto/net/membership/node_name.h"
 #include "proto/net/zmq/zmq_transport.h"
+#include "scheduler/journal.h"
 #include "scheduler/scheduler_service.h"
 
 DEFINE_string(job_id, "slimps", "name of the job; nodes of another job are refused");
@@ -49,6 +50,13 @@ DEFINE_int32(heartbeat_interval_ms, 1000, "how often each node tells the schedul
 DEFINE_int32(heartbeat_timeout_ms, 10000, "how long a node may be silent before the job fails");
 DEFINE_int32(roster_timeout_s, 60, "how long to wait for all nodes to come");
 
+DEFINE_int32(restart_timeout_s, 0,
+             "how long to wait for a server that is gone to be started again, 0: the job fails");
+
+DEFINE_string(journal, "",
+              "file to write the job's state to, so that this scheduler can be started again on "
+              "its port; needs --restart_timeout_s");
+
 namespace slimps {
 namespace {
 
@@ -65,6 +73,7 @@ SchedulerOptions OptionsFromFlags() {
   CheckRange("heartbeat_interval_ms", FLAGS_heartbeat_interval_ms, 1, 3600'000);
   CheckRange("heartbeat_timeout_ms", FLAGS_heartbeat_timeout_ms, 1, 3600'000);
   CheckRange("roster_timeout_s", FLAGS_roster_timeout_s, 1, 1000'000);
+  CheckRange("restart_timeout_s", FLAGS_restart_timeout_s, 0, 1000'000);
   if (FLAGS_heartbeat_timeout_ms < 2 * FLAGS_heartbeat_interval_ms) {
     DieOfUsage(absl::StrCat("--heartbeat_timeout_ms=", FLAGS_heartbeat_timeout_ms,
                             ": expected at least twice --heartbeat_interval_ms, which is ",
@@ -77,6 +86,11 @@ SchedulerOptions OptionsFromFlags() {
   options.heartbeat_interval = absl::Milliseconds(FLAGS_heartbeat_interval_ms);
   options.heartbeat_timeout = absl::Milliseconds(FLAGS_heartbeat_timeout_ms);
   options.roster_timeout = absl::Seconds(FLAGS_roster_timeout_s);
+  options.restart_timeout = absl::Seconds(FLAGS_restart_timeout_s);
+  options.has_journal = !FLAGS_journal.empty();
+  if (options.has_journal && FLAGS_restart_timeout_s == 0) {
+    DieOfUsage("--journal needs --restart_timeout_s: how long nodes wait for this scheduler");
+  }
   options.shutdown_grace = std::min(options.heartbeat_timeout, options.shutdown_grace);
   return options;
 }
@@ -92,7 +106,7 @@ std::string ChooseBind(const std::string& bind, const std::string& uri) {
   if (is_open && FLAGS_key_file.empty() && !FLAGS_insecure) {
     DieOfUsage(absl::StrCat(source, chosen,
                             " can be reached by others, and without keys traffic is not encrypted: "
-                            "give --key_file, or --insecure if that network is trusted"));
+                            "give --key_file, or give --insecure if that network is trusted"));
   }
   if (!is_open && !uri.empty() && !IsLoopback(ResolveForBind(uri))) {
     DieOfUsage(absl::StrCat(source, chosen, ": nodes look for the scheduler at DMLC_PS_ROOT_URI=",
@@ -154,7 +168,14 @@ absl::Status Run(SchedulerOptions options, const std::string& bind) {
   transport_options.strangers.emplace();
   SLIMPS_RETURN_IF_ERROR(TakeKeys(&options, &transport_options));
   ZmqTransport transport(transport_options);
-  SchedulerService service(&transport, options, &clock);
+  std::unique_ptr<Journal> journal;
+  if (options.has_journal) {
+    SLIMPS_ASSIGN_OR_RETURN(
+        journal,
+        Journal::Open(FLAGS_journal, {options.job_id, options.num_workers, options.num_servers}));
+  }
+  SchedulerService service(&transport, options, &clock, journal.get());
+  if (journal != nullptr) SLIMPS_RETURN_IF_ERROR(service.Restore());
   SLIMPS_ASSIGN_OR_RETURN(const std::string address,
                           transport.Bind(absl::StrCat("tcp://", bind, ":", FLAGS_port)));
   SLIMPS_RETURN_IF_ERROR(transport.Start(&service));

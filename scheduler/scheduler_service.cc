@@ -7,27 +7,52 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/status_macros.h"
 #include "proto/limits.h"
 
 namespace slimps {
 
 SchedulerService::SchedulerService(Transport* transport, SchedulerOptions options,
-                                   const Clock* clock)
+                                   const Clock* clock, Journal* journal)
     : transport_(transport),
       options_(std::move(options)),
       clock_(clock),
       incarnation_(DrawIncarnation()),
+      journal_(journal),
       state_(options_, clock->Now(), ReadAnchor(*clock)) {}
 
-void SchedulerService::Change(
-    absl::FunctionRef<SchedulerState::Outbox(SchedulerState& state)> change) {
-  SchedulerState::Outbox outbox;
+absl::Status SchedulerService::Restore() {
+  MutexLock lock(&mutex_);
+  const std::vector<JournalEntry> entries = journal_->TakeEntries();
+  if (entries.empty()) return absl::OkStatus();
+  SLIMPS_RETURN_IF_ERROR(state_.Restore(entries, clock_->Now()));
+  LOG(WARNING) << "started again: going on by a journal of " << entries.size() << " entries, with "
+               << state_.members().LiveMembers().size() << " nodes";
+  return absl::OkStatus();
+}
+
+void SchedulerService::WriteDown() {
+  const std::vector<JournalEntry> entries = state_.TakeEntries();
+  if (journal_ == nullptr) return;
+  if (state_.phase() == SchedulerState::Phase::kDone && state_.result().ok()) {
+    return journal_->Remove();
+  }
+  if (entries.empty()) return;
+  const absl::Status written = journal_->Append(entries);
+  if (written.ok()) return;
+  LOG(ERROR) << "the job goes on, but a scheduler that is started again cannot: " << written;
+  journal_ = nullptr;
+}
+
+void SchedulerService::Change(absl::FunctionRef<Outbox(SchedulerState& state)> change) {
+  Outbox outbox;
   uint64_t epoch = 0;
   {
     MutexLock lock(&mutex_);
     const SchedulerState::Phase before = state_.phase();
     outbox = change(state_);
     epoch = state_.members().epoch();
+    WriteDown();  // before anybody sees what the entries led to
     LogChange(before);
   }
   Send(std::move(outbox), epoch);
@@ -35,8 +60,7 @@ void SchedulerService::Change(
 
 void SchedulerService::OnMessage(PeerId from, Message message) {
   Change([&](SchedulerState& state) {
-    SchedulerState::Outbox outbox =
-        state.Handle(from, message.header, clock_->Now(), message.user_id);
+    Outbox outbox = state.Handle(from, message.header, clock_->Now(), message.user_id);
     if (state.members().IsConnected(from)) transport_->Admit(from);
     return outbox;
   });
@@ -106,8 +130,8 @@ void SchedulerService::LogChange(SchedulerState::Phase before) {
   }
 }
 
-void SchedulerService::Send(SchedulerState::Outbox outbox, uint64_t epoch) {
-  for (SchedulerState::Outgoing& outgoing : outbox) {
+void SchedulerService::Send(Outbox outbox, uint64_t epoch) {
+  for (OutgoingHeader& outgoing : outbox) {
     wire::Header& header = outgoing.header;
     header.set_protocol_version(kProtocolVersion);
     header.mutable_sender()->set_role(wire::SCHEDULER);

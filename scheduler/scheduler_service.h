@@ -22,6 +22,7 @@
 #include "proto/incarnation.h"
 #include "proto/net/transport.h"
 #include "proto/slimps.pb.h"
+#include "scheduler/journal.h"
 #include "scheduler/scheduler_state.h"
 
 namespace slimps {
@@ -29,8 +30,13 @@ namespace slimps {
 // Thread-safe.
 class SchedulerService final : public MessageSink {
  public:
-  // REQUIRES: `transport` and `clock` outlive the service.
-  SchedulerService(Transport* transport, SchedulerOptions options, const Clock* clock);
+  // REQUIRES: `transport`, `clock` and `journal` outlive the service. `journal` may be null.
+  SchedulerService(Transport* transport, SchedulerOptions options, const Clock* clock,
+                   Journal* journal = nullptr);
+
+  // Goes on where the scheduler was that wrote the journal (SchedulerState::Restore).
+  // REQUIRES: there is a journal, and the transport was not started.
+  [[nodiscard]] absl::Status Restore();
 
   void OnMessage(PeerId from, Message message) override;
   void OnBadFrame(PeerId from, const absl::Status& why) override;
@@ -49,9 +55,10 @@ class SchedulerService final : public MessageSink {
 
  private:
   // Changes the state, logs what that changed, and sends what `change` returns.
-  void Change(absl::FunctionRef<SchedulerState::Outbox(SchedulerState& state)> change);
+  void Change(absl::FunctionRef<Outbox(SchedulerState& state)> change);
+  void WriteDown() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void LogChange(SchedulerState::Phase before) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Send(SchedulerState::Outbox outbox, uint64_t epoch);
+  void Send(Outbox outbox, uint64_t epoch);
   // Logs a line that strangers can cause, bounded by rate.
   void Warn(const std::string& line);
 
@@ -60,6 +67,7 @@ class SchedulerService final : public MessageSink {
   const Clock* const clock_;
   const Incarnation incarnation_;
   mutable Mutex mutex_;
+  Journal* journal_ ABSL_GUARDED_BY(mutex_);  // null: none, or it cannot be written any more
   SchedulerState state_ ABSL_GUARDED_BY(mutex_);
   LogRate<SteadyTime> log_rate_ ABSL_GUARDED_BY(mutex_){absl::Seconds(10)};
 };

@@ -6,18 +6,19 @@
 #include "absl/strings/str_cat.h"
 #include "proto/base/clock.h"
 #include "proto/base/simulation/mutant.h"
+#include "proto/base/status_copy.h"
+#include "proto/base/status_macros.h"
 #include "proto/incarnation.h"
 #include "proto/net/membership/node_name.h"
 #include "proto/status_proto.h"
-#include "scheduler/replies.h"
 
 namespace slimps {
 namespace {
 
 constexpr absl::Duration kShutdownRepeat = absl::Seconds(1);
 
-SchedulerState::Outgoing RefuseStranger(PeerId to, const absl::Status& why, uint64_t request_id) {
-  SchedulerState::Outgoing refusal{.to = to, .header = {}, .to_stranger = true};
+OutgoingHeader RefuseStranger(PeerId to, const absl::Status& why, uint64_t request_id) {
+  OutgoingHeader refusal{.to = to, .header = {}, .to_stranger = true};
   refusal.header.set_request_id(request_id);
   *refusal.header.mutable_error()->mutable_status() = ToStatusProto(why);
   return refusal;
@@ -41,16 +42,15 @@ SchedulerState::SchedulerState(SchedulerOptions options, SteadyTime now, const W
                 .num_workers = options_.num_workers,
                 .num_servers = options_.num_servers,
                 .heartbeat_timeout = options_.heartbeat_timeout,
-                .probe_timeout = options_.heartbeat_timeout / 4}),
+                .probe_timeout = options_.heartbeat_timeout / 4,
+                .restart_timeout = options_.restart_timeout,
+                .public_keys = credentials_.PublicKeys()}),
       newcomers_(size_t{options_.num_workers} + options_.num_servers),
-      placement_({.num_workers = options_.num_workers, .num_servers = options_.num_servers}),
-      barriers_({.num_workers = options_.num_workers, .num_servers = options_.num_servers}),
-      decision_(options_.num_workers),
-      compressions_(options_.num_workers),
+      agreements_(options_.num_workers, options_.num_servers),
       joining_(JoinLog::Options{}) {}
 
-SchedulerState::Outbox SchedulerState::Handle(PeerId from, const wire::Header& header,
-                                              SteadyTime now, const std::string& user_id) {
+Outbox SchedulerState::Handle(PeerId from, const wire::Header& header, SteadyTime now,
+                              const std::string& user_id) {
   Outbox out;
   // Checked before the message changes anything: who knows a member's incarnation is not yet that
   // member.
@@ -69,7 +69,7 @@ SchedulerState::Outbox SchedulerState::Handle(PeerId from, const wire::Header& h
   } else if (!member.ok()) {
     // A goodbye repeated after the roster forgot the node needs only its acknowledgement.
     out.push_back(header.has_goodbye()
-                      ? Outgoing{from, AckReply(header.request_id()), true}
+                      ? OutgoingHeader{from, AckReply(header.request_id()), true}
                       : RefuseStranger(from, member.status(), header.request_id()));
   } else {
     HandleMember(**member, header, now, &out);
@@ -84,10 +84,14 @@ void SchedulerState::ProbeMembers(Outbox* out) {
 
 void SchedulerState::SettleNewcomers(SteadyTime now, SteadyTime heard_until, Outbox* out) {
   for (;;) {
-    std::optional<Newcomers::Settled> settled = phase_ == Phase::kForming
-                                                    ? newcomers_.TakeSettled(members_, heard_until)
-                                                    : newcomers_.TakeAny();
+    const bool open = phase_ == Phase::kForming || phase_ == Phase::kRunning;
+    std::optional<Newcomers::Settled> settled =
+        open ? newcomers_.TakeSettled(members_, heard_until) : newcomers_.TakeAny();
     if (!settled.has_value()) return;
+    if (settled->gone != nullptr && phase_ == Phase::kRunning) {
+      Replace(*settled, now, out);
+      continue;
+    }
     if (settled->gone != nullptr) {
       const wire::NodeRef node = settled->gone->entry.node();
       joining_.Replaced(*settled->gone);
@@ -107,7 +111,8 @@ void SchedulerState::HandleRegister(PeerId from, wire::Header header, const std:
     return;
   }
   std::vector<PeerId> probes;
-  if (phase_ != Phase::kForming || !newcomers_.Hold(from, header, now, members_, &probes)) {
+  const bool open = phase_ == Phase::kForming || phase_ == Phase::kRunning;
+  if (!open || !newcomers_.Hold(from, header, now, members_, &probes)) {
     Admit(from, header, now, out);
   }
   for (const PeerId peer : probes) out->push_back({peer, Probe()});
@@ -122,36 +127,67 @@ void SchedulerState::Admit(PeerId from, const wire::Header& header, SteadyTime n
   }
   const bool was_complete = members_.complete();
   const uint64_t epoch = members_.epoch();
-  const absl::StatusOr<const Member*> member =
-      members_.Register(header, from, now, credentials_.KeyOf(header.register_()));
+  const absl::StatusOr<const Member*> member = members_.Register(header, from, now);
   if (absl::IsUnavailable(member.status())) return ProbeMembers(out);
   if (!member.ok()) {
     joining_.Refused(header, member.status(), now - began_);
     out->push_back(RefuseStranger(from, member.status(), header.request_id()));
     return;
   }
-  if (members_.epoch() != epoch) joining_.Joined(**member, MissingNodes(members_.Roster()));
-  wire::Header welcome;
-  welcome.set_request_id(header.request_id());
-  welcome.mutable_welcome()->set_rank((*member)->entry.node().rank());
-  welcome.mutable_welcome()->set_heartbeat_interval_ms(Millis(options_.heartbeat_interval));
-  welcome.mutable_welcome()->set_heartbeat_timeout_ms(Millis(options_.heartbeat_timeout));
-  for (wire::BarrierTicket& ticket : barriers_.Tickets()) {
-    *welcome.mutable_welcome()->add_tickets() = std::move(ticket);
+  if (members_.epoch() != epoch) {
+    joining_.Joined(**member, MissingNodes(members_.Roster()));
+    Note(**member, header);
   }
-  out->push_back({from, std::move(welcome)});
-  const bool to_all = members_.complete() && !was_complete;
-  if (to_all) phase_ = Phase::kRunning;
-  for (const Member& reader : to_all ? members_.LiveMembers() : std::vector<Member>{**member}) {
-    wire::Header roster;
-    *roster.mutable_roster() = members_.RosterFor(reader);
-    if (!to_all) {
-      for (const std::string& refusal : joining_.refusals()) {
-        roster.mutable_roster()->add_refusals(refusal);
-      }
-    }
-    out->push_back({reader.peer, std::move(roster)});
+  Welcome(from, header.request_id(), **member, out);
+  if (!members_.complete() || was_complete) return SendRoster(**member, out);
+  phase_ = Phase::kRunning;
+  for (const Member& reader : members_.LiveMembers()) SendRoster(reader, out);
+}
+
+void SchedulerState::Replace(const Newcomers::Settled& settled, SteadyTime now, Outbox* out) {
+  joining_.Replaced(*settled.gone);
+  wire::Header header = settled.header;
+  header.mutable_register_()->set_wanted_rank(
+      static_cast<int32_t>(settled.gone->entry.node().rank()));
+  const absl::StatusOr<const Member*> member = members_.Replace(header, settled.from, now);
+  if (!member.ok()) {
+    out->push_back(RefuseStranger(settled.from, member.status(), header.request_id()));
+    return;
   }
+  replaced_at_epoch_ = members_.epoch();
+  joining_.Joined(**member, MissingNodes(members_.Roster()));
+  Note(**member, header, /*takes_place=*/true);
+  Welcome(settled.from, header.request_id(), **member, out);
+  for (const Member& reader : members_.LiveMembers()) SendRoster(reader, out);
+}
+
+void SchedulerState::Welcome(PeerId to, uint64_t request_id, const Member& member,
+                             Outbox* out) const {
+  wire::Header header;
+  header.set_request_id(request_id);
+  wire::Welcome* welcome = header.mutable_welcome();
+  welcome->set_rank(member.entry.node().rank());
+  welcome->set_heartbeat_interval_ms(Millis(options_.heartbeat_interval));
+  welcome->set_heartbeat_timeout_ms(Millis(options_.heartbeat_timeout));
+  welcome->set_servers_may_return(options_.restart_timeout > absl::ZeroDuration());
+  if (options_.has_journal) {
+    welcome->set_scheduler_timeout_ms(
+        Millis(options_.heartbeat_timeout + options_.restart_timeout));
+  }
+  for (wire::BarrierTicket& ticket : agreements_.Tickets()) {
+    *welcome->add_tickets() = std::move(ticket);
+  }
+  out->push_back({to, std::move(header)});
+}
+
+void SchedulerState::SendRoster(const Member& reader, Outbox* out) const {
+  wire::Header header;
+  wire::Roster* roster = header.mutable_roster();
+  *roster = members_.RosterFor(reader);
+  if (phase_ == Phase::kForming) {
+    for (const std::string& refusal : joining_.refusals()) roster->add_refusals(refusal);
+  }
+  out->push_back({reader.peer, std::move(header)});
 }
 
 void SchedulerState::HandleMember(const Member& member, const wire::Header& header, SteadyTime now,
@@ -164,14 +200,15 @@ void SchedulerState::HandleMember(const Member& member, const wire::Header& head
       echo.mutable_heartbeat()->set_scheduler_unix_ns(
           static_cast<uint64_t>(absl::ToUnixNanos(wall_.At(now))));
       out->push_back({member.peer, std::move(echo)});
+      // The roster with a server's new process was lost on its way.
+      if (header.membership_epoch() < replaced_at_epoch_) SendRoster(member, out);
       return;
     }
     case wire::Header::kBarrier:
-      return HandleBarrier(member, header, out);
     case wire::Header::kDeclareKeys:
-      return HandleDeclare(member, header, out);
     case wire::Header::kThresholdReport:
-      return HandleReport(member, header, out);
+      if (agreements_.Handle(member, header, members_, out)) Note(member, header);
+      return;
     case wire::Header::kGoodbye:
       return HandleGoodbye(member, header, now, out);
     case wire::Header::kError: {
@@ -191,83 +228,52 @@ void SchedulerState::HandleMember(const Member& member, const wire::Header& head
   }
 }
 
-void SchedulerState::HandleBarrier(const Member& member, const wire::Header& header, Outbox* out) {
-  const wire::NodeRef& node = member.entry.node();
-  absl::StatusOr<std::vector<BarrierTable::Release>> releases =
-      members_.complete()
-          ? barriers_.Arrive({node.role(), node.rank()}, header.barrier())
-          : absl::FailedPreconditionError("a barrier was called before all nodes had joined");
-  if (releases.ok()) return SendReleases(*std::move(releases), out);
-  wire::Header refused;
-  refused.set_request_id(header.request_id());
-  refused.mutable_barrier_release()->set_name(header.barrier().name());
-  refused.mutable_barrier_release()->set_ticket(header.barrier().ticket());
-  refused.mutable_barrier_release()->set_newest(barriers_.NewestOver(header.barrier().name()));
-  *refused.mutable_barrier_release()->mutable_status() = ToStatusProto(releases.status());
-  out->push_back({member.peer, std::move(refused)});
+// ---- going on after a restart -------------------------------------------------------------------
+
+void SchedulerState::Note(const Member& member, const wire::Header& header, bool takes_place) {
+  if (!options_.has_journal) return;
+  JournalEntry& entry = entries_.emplace_back(JournalEntry{header, takes_place});
+  *entry.header.mutable_sender() = member.entry.node();
+  if (!header.has_register_()) return;
+  entry.header.mutable_register_()->set_wanted_rank(
+      static_cast<int32_t>(member.entry.node().rank()));
 }
 
-void SchedulerState::HandleDeclare(const Member& member, const wire::Header& header, Outbox* out) {
-  const wire::NodeRef& node = member.entry.node();
-  absl::StatusOr<std::vector<PlacementTable::Answer>> answers =
-      node.role() == wire::WORKER
-          ? placement_.Declare(node.rank(), header.request_id(), header.declare_keys())
-          : absl::InvalidArgumentError(
-                absl::StrCat("only workers declare keys, got ", NodeName(node)));
-  if (answers.ok()) {
-    compressions_.Note(node.rank(), header.declare_keys().compression());
-    return SendPlacements(*std::move(answers), out);
-  }
-  out->push_back({member.peer, ErrorReply(answers.status(), header.request_id())});
-}
-
-void SchedulerState::SendPlacements(std::vector<PlacementTable::Answer> answers, Outbox* out) {
-  for (PlacementTable::Answer& answer : answers) {
-    const Member* member = members_.Find({wire::WORKER, answer.worker});
-    if (member == nullptr || member->state == MemberState::kLeft) continue;
-    wire::Header reply;
-    reply.set_request_id(answer.request);
-    wire::Placement* placement = reply.mutable_placement();
-    if (answer.placement.ok()) {
-      *placement = *std::move(answer.placement);
-      placement->set_differing_compression(compressions_.differences());
-    } else {
-      *placement->mutable_status() = ToStatusProto(answer.placement.status());
+absl::Status SchedulerState::Restore(const std::vector<JournalEntry>& entries, SteadyTime now) {
+  Outbox unsent;  // whoever waits for an answer asks again
+  for (const JournalEntry& entry : entries) {
+    const wire::Header& header = entry.header;
+    const wire::NodeRef& node = header.sender();
+    if (header.has_register_()) {
+      // While the job formed, the process that had this place was gone.
+      if (!entry.takes_place && !members_.complete()) members_.Remove(node);
+      const auto member = entry.takes_place ? members_.Replace(header, PeerId{}, now)
+                                            : members_.Register(header, PeerId{}, now);
+      SLIMPS_RETURN_IF_ERROR(Prefixed(member.status(), "a node in the journal"));
+      if (entry.takes_place) replaced_at_epoch_ = members_.epoch();
+      continue;
     }
-    out->push_back({member->peer, std::move(reply)});
+    const Member* member = members_.Find({node.role(), node.rank()});
+    if (member == nullptr) {
+      return absl::DataLossError(
+          absl::StrCat("the journal has a message of ", NodeName(node), ", which never joined"));
+    }
+    if (header.has_goodbye()) {
+      members_.Leave(node);
+      if (members_.complete()) agreements_.Leave(node, members_, &unsent);
+    } else {
+      agreements_.Handle(*member, header, members_, &unsent);
+    }
   }
-}
-
-void SchedulerState::HandleReport(const Member& member, const wire::Header& header, Outbox* out) {
-  const wire::NodeRef& node = member.entry.node();
-  const uint64_t version = DecidedVersion();
-  const absl::Status status = node.role() == wire::WORKER
-                                  ? decision_.Add(node.rank(), header.threshold_report())
-                                  : absl::InvalidArgumentError(absl::StrCat(
-                                        "only workers report thresholds, got ", NodeName(node)));
-  if (!status.ok()) {
-    out->push_back({member.peer, ErrorReply(status, header.request_id())});
-    return;
+  members_.LoseConnections(now);
+  if (members_.complete()) phase_ = Phase::kRunning;
+  if (members_.AllLeft(wire::WORKER)) {
+    phase_ = Phase::kEnding;
+    deadline_ = now + options_.shutdown_grace;
+    repeat_at_ = now;
   }
-  if (header.request_id() != 0) out->push_back({member.peer, AckReply(header.request_id())});
-  if (DecidedVersion() != version) return BroadcastDecision(out);
-  // Version g + 1 answers generation g.
-  if (DecidedVersion() <= header.threshold_report().generation()) return;
-  wire::Header again;  // it reported again, so it missed the broadcast
-  *again.mutable_codec_map() = *decision_.decision();
-  out->push_back({member.peer, std::move(again)});
-}
-
-uint64_t SchedulerState::DecidedVersion() const {
-  return decision_.decision().has_value() ? decision_.decision()->version() : 0;
-}
-
-void SchedulerState::BroadcastDecision(Outbox* out) {
-  wire::Header header;
-  *header.mutable_codec_map() = *decision_.decision();
-  for (const Member& member : members_.LiveMembers()) {
-    if (member.entry.node().role() == wire::WORKER) out->push_back({member.peer, header});
-  }
+  joining_.Take();
+  return absl::OkStatus();
 }
 
 void SchedulerState::HandleGoodbye(const Member& member, const wire::Header& header, SteadyTime now,
@@ -278,36 +284,20 @@ void SchedulerState::HandleGoodbye(const Member& member, const wire::Header& hea
   out->push_back({member.peer, AckReply(header.request_id())});
   quiet_at_ = now + options_.quiet_time;
   if (again) return;
+  if (phase_ == Phase::kRunning && node.role() == wire::SERVER) {
+    return Lose(member, absl::StrCat(who, " left while workers are in the job"), now, out);
+  }
+  Note(member, header);
   members_.Leave(node);
   if (phase_ != Phase::kRunning) return;
-  if (node.role() == wire::SERVER) {
-    Fail(node, absl::StrCat(who, " left while workers are in the job"), now, out);
-    return;
-  }
-  SendPlacements(placement_.Leave(node.rank()), out);
-  SendReleases(barriers_.Leave({node.role(), node.rank()}), out);
-  const uint64_t version = DecidedVersion();
-  decision_.Leave(node.rank());
-  if (DecidedVersion() != version) BroadcastDecision(out);
+  agreements_.Leave(node, members_, out);
   if (!members_.AllLeft(wire::WORKER)) return;
   phase_ = Phase::kEnding;
   deadline_ = now + options_.shutdown_grace;
   BroadcastShutdown(now, out);
 }
 
-void SchedulerState::SendReleases(std::vector<BarrierTable::Release> releases, Outbox* out) {
-  for (const BarrierTable::Release& release : releases) {
-    for (const Member& member : members_.LiveMembers()) {
-      const BarrierTable::Node place = {member.entry.node().role(), member.entry.node().rank()};
-      if (!std::ranges::binary_search(release.to, place)) continue;
-      wire::Header header;
-      *header.mutable_barrier_release() = release.message;
-      out->push_back({member.peer, std::move(header)});
-    }
-  }
-}
-
-SchedulerState::Outbox SchedulerState::Abort(const absl::Status& why, SteadyTime now) {
+Outbox SchedulerState::Abort(const absl::Status& why, SteadyTime now) {
   Outbox out;
   if (phase_ == Phase::kForming || phase_ == Phase::kRunning) EnterFailed(why, now, &out);
   return out;
@@ -331,6 +321,14 @@ void SchedulerState::Fail(const wire::NodeRef& node, const std::string& reason, 
   EnterFailed(absl::UnavailableError(reason), now, out);
 }
 
+void SchedulerState::Lose(const Member& member, const std::string& reason, SteadyTime now,
+                          Outbox* out) {
+  const wire::NodeRef node = member.entry.node();  // a copy: `member` may be the table's own
+  if (!members_.MayReturn(node)) return Fail(node, reason, now, out);
+  members_.Lose(node, now);
+  joining_.Awaited(reason, options_.restart_timeout);
+}
+
 void SchedulerState::BroadcastShutdown(SteadyTime now, Outbox* out) {
   wire::Header header;
   *header.mutable_shutdown()->mutable_reason() = ToStatusProto(result_);
@@ -350,7 +348,7 @@ void SchedulerState::ConnectionGone(PeerId peer) {
   }
 }
 
-SchedulerState::Outbox SchedulerState::Tick(SteadyTime now, SteadyTime delivered_until) {
+Outbox SchedulerState::Tick(SteadyTime now, SteadyTime delivered_until) {
   Outbox out;
   if (phase_ == Phase::kDone) return out;
   // The answer to a probe may lie undelivered, so silence counts only up to there.
@@ -371,9 +369,15 @@ SchedulerState::Outbox SchedulerState::Tick(SteadyTime now, SteadyTime delivered
       members_.Remove(member.entry.node());
       continue;
     }
-    Fail(member.entry.node(),
+    Lose(member,
          absl::StrCat(member.ToString(), " has been silent for over ",
                       absl::FormatDuration(options_.heartbeat_timeout)),
+         now, &out);
+  }
+  if (const Member* lost = members_.GivenUp(now); lost != nullptr && phase_ == Phase::kRunning) {
+    Fail(lost->entry.node(),
+         absl::StrCat(lost->ToString(), " is gone, and no new process took its place within ",
+                      absl::FormatDuration(options_.restart_timeout)),
          now, &out);
   }
   SettleNewcomers(now, heard_until, &out);

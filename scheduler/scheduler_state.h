@@ -6,7 +6,7 @@
 //   kForming ------------------> kRunning -----------------> kEnding -----------------------> kDone
 //      |                            |                sends Shutdown(OK)   or grace over       (OK)
 //      | roster timeout             | node silent, failed,   to the servers
-//      v                            v or a server left
+//      v                            v or a server left, and not back in time
 //   kFailed: sends NodeDown and Shutdown(why) to everyone
 //      | all left and quiet, or grace over
 //      v
@@ -20,6 +20,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -28,14 +29,13 @@
 #include "proto/net/identity/node_keys.h"
 #include "proto/net/transport.h"
 #include "proto/slimps.pb.h"
-#include "scheduler/barrier.h"
-#include "scheduler/compression_roll.h"
+#include "scheduler/agreements.h"
 #include "scheduler/credentials.h"
 #include "scheduler/join_log.h"
+#include "scheduler/journal.h"
 #include "scheduler/membership_table.h"
 #include "scheduler/newcomers.h"
-#include "scheduler/placement.h"
-#include "scheduler/threshold_decision.h"
+#include "scheduler/outbox.h"
 
 namespace slimps {
 
@@ -46,6 +46,10 @@ struct SchedulerOptions {
   absl::Duration heartbeat_interval = absl::Seconds(1);
   absl::Duration heartbeat_timeout = absl::Seconds(10);
   absl::Duration roster_timeout = absl::Seconds(60);
+  // How long the job waits for a lost server to be started again. 0: its loss ends the job.
+  absl::Duration restart_timeout = absl::ZeroDuration();
+  // TakeEntries is written down, so that this scheduler may be started again.
+  bool has_journal = false;
   // How long nodes may take to leave after they were told to.
   absl::Duration shutdown_grace = absl::Seconds(5);
   // How long the scheduler stays after the last goodbye. The acknowledgement of a goodbye may be
@@ -59,14 +63,6 @@ struct SchedulerOptions {
 class SchedulerState final {
  public:
   enum class Phase { kForming, kRunning, kEnding, kFailed, kDone };
-  struct Outgoing {
-    PeerId to;
-    wire::Header header;  // body and, in a reply, request_id
-    // The receiver is no member, so it is told nothing of the job or of this scheduler.
-    bool to_stranger = false;
-  };
-  using Outbox = std::vector<Outgoing>;
-
   // `wall` is the clock by which nodes align their traces.
   SchedulerState(SchedulerOptions options, SteadyTime now, const WallAnchor& wall = {});
 
@@ -88,6 +84,15 @@ class SchedulerState final {
   // scheduler itself is told to stop.
   Outbox Abort(const absl::Status& why, SteadyTime now);
 
+  // Goes on where the scheduler was that wrote these entries. Its nodes connect anew: none is
+  // taken for lost before it had time for that.
+  // REQUIRES: nothing was handled yet.
+  // DataLoss, or an error of a registration: the entries make no sense.
+  [[nodiscard]] absl::Status Restore(const std::vector<JournalEntry>& entries, SteadyTime now);
+
+  // Removes and returns what must be written down before the last call's messages are sent.
+  std::vector<JournalEntry> TakeEntries() { return std::exchange(entries_, {}); }
+
   // Returns log lines for people, each once: which nodes came, were refused or are missing.
   std::vector<std::string> TakeNews() { return joining_.Take(); }
 
@@ -101,18 +106,19 @@ class SchedulerState final {
   void ProbeMembers(Outbox* out);
   void HandleRegister(PeerId from, wire::Header header, const std::string& user_id, SteadyTime now,
                       Outbox* out);
-  // Admits the newcomers that wait no more. One takes the place of a member that is gone.
+  // Admits the newcomers that wait no more. Each takes the place of a member that is gone.
   void SettleNewcomers(SteadyTime now, SteadyTime heard_until, Outbox* out);
   void Admit(PeerId from, const wire::Header& header, SteadyTime now, Outbox* out);
+  // Gives the newcomer the place that it wants, and tells everyone.
+  void Replace(const Newcomers::Settled& settled, SteadyTime now, Outbox* out);
+  void Welcome(PeerId to, uint64_t request_id, const Member& member, Outbox* out) const;
+  void SendRoster(const Member& reader, Outbox* out) const;
+  // The node is gone for this `reason`. Waits for it to be started again, or fails the job.
+  void Lose(const Member& member, const std::string& reason, SteadyTime now, Outbox* out);
   void HandleMember(const Member& member, const wire::Header& header, SteadyTime now, Outbox* out);
-  void HandleBarrier(const Member& member, const wire::Header& header, Outbox* out);
-  void HandleDeclare(const Member& member, const wire::Header& header, Outbox* out);
-  void HandleReport(const Member& member, const wire::Header& header, Outbox* out);
   void HandleGoodbye(const Member& member, const wire::Header& header, SteadyTime now, Outbox* out);
-  void SendPlacements(std::vector<PlacementTable::Answer> answers, Outbox* out);
-  void SendReleases(std::vector<BarrierTable::Release> releases, Outbox* out);
-  uint64_t DecidedVersion() const;  // 0: none
-  void BroadcastDecision(Outbox* out);
+  // Adds what `member` said to the journal.
+  void Note(const Member& member, const wire::Header& header, bool takes_place = false);
   void Fail(const wire::NodeRef& node, const std::string& reason, SteadyTime now, Outbox* out);
   void EnterFailed(const absl::Status& why, SteadyTime now, Outbox* out);
   void BroadcastShutdown(SteadyTime now, Outbox* out);
@@ -128,12 +134,11 @@ class SchedulerState final {
   SteadyTime quiet_at_ = SteadyTime::InfinitePast();  // the last goodbye plus the quiet time
   const Credentials credentials_;
   MembershipTable members_;
+  uint64_t replaced_at_epoch_ = 0;  // the epoch that the newest Replace made
   Newcomers newcomers_;
-  PlacementTable placement_;
-  BarrierTable barriers_;
-  ThresholdDecision decision_;
-  CompressionRoll compressions_;
+  Agreements agreements_;
   JoinLog joining_;
+  std::vector<JournalEntry> entries_;
 };
 
 }  // namespace slimps

@@ -35,6 +35,7 @@
 #include "proto/net/local_sockets.h"
 #include "proto/net/zmq/same_host.h"
 #include "proto/net/zmq/zmq_transport.h"
+#include "server/service/beginning.h"
 #include "server/service/server_node.h"
 
 DEFINE_string(job_id, "slimps", "name of the job; a scheduler of another job refuses this server");
@@ -68,6 +69,10 @@ DEFINE_int32(max_weight_gib, 64, "refuse keys beyond this much memory of fp32 we
 DEFINE_int32(max_waiting_gib, 4,
              "how much memory pushes of incomplete rounds may take; workers are told to try again "
              "beyond it");
+DEFINE_string(snapshot_dir, "",
+              "a folder for snapshots, from which a server goes on that starts again with the same "
+              "--wanted_rank; empty: none are taken");
+DEFINE_int32(snapshot_every, 30, "how many seconds to wait from one snapshot to the next");
 DEFINE_string(trace, "", slimps::kTraceFlagHelp);
 
 namespace slimps {
@@ -97,6 +102,11 @@ void SettleFlags() {
   CheckRange("join_timeout_s", FLAGS_join_timeout_s, 1, 1000'000);
   CheckRange("max_weight_gib", FLAGS_max_weight_gib, 1, 1 << 20);
   CheckRange("max_waiting_gib", FLAGS_max_waiting_gib, 1, 1 << 20);
+  CheckRange("snapshot_every", FLAGS_snapshot_every, 1, 1000'000);
+  if (!FLAGS_snapshot_dir.empty() && FLAGS_wanted_rank < 0) {
+    DieOfUsage(absl::StrCat("--snapshot_dir=", FLAGS_snapshot_dir,
+                            " needs --wanted_rank, by which this server finds its snapshots"));
+  }
 }
 
 // Ends with wrong usage if only this machine reaches the server at `host` and the scheduler is on
@@ -113,7 +123,7 @@ void RefuseOpen(const std::string& what) {
   if (FLAGS_insecure || !FLAGS_key_file.empty()) return;
   DieOfUsage(absl::StrCat(what,
                           " can be reached by others, and without keys traffic is not encrypted: "
-                          "give --key_file, or --insecure if that network is trusted"));
+                          "give --key_file, or give --insecure if that network is trusted"));
 }
 
 // Listens, and returns the address to tell workers. Whether others reach the address is checked
@@ -190,7 +200,22 @@ ServerOptions ServerFromFlags() {
   options.shard_threads = static_cast<size_t>(FLAGS_shard_threads);
   options.directory.max_weight_bytes = static_cast<size_t>(FLAGS_max_weight_gib) << 30;
   options.max_waiting_bytes = static_cast<size_t>(FLAGS_max_waiting_gib) << 30;
+  if (!FLAGS_snapshot_dir.empty()) {
+    options.snapshots = {.root = FLAGS_snapshot_dir,
+                         .rank = static_cast<uint32_t>(FLAGS_wanted_rank),
+                         .every = absl::Seconds(FLAGS_snapshot_every)};
+  }
   return options;
+}
+
+absl::StatusOr<Beginning> Begin(const ServerOptions& options, const Clock& clock) {
+  if (!options.snapshots.has_value()) return BeginEmpty(options, &clock);
+  absl::StatusOr<Beginning> beginning = BeginFromSnapshot(options, &clock);
+  if (!beginning.ok() && !absl::IsDataLoss(beginning.status())) {
+    DieOfUsage(
+        absl::StrCat("--snapshot_dir=", FLAGS_snapshot_dir, ": ", beginning.status().message()));
+  }
+  return beginning;
 }
 
 // Turns SIGTERM and SIGINT into RequestStop. Its thread receives the signals, so they must be
@@ -224,6 +249,8 @@ class SignalWatcher final {
 absl::Status Run(ProgramTrace* trace) {
   const sigset_t signals = BlockStopSignals();
   const RealClock clock;
+  const ServerOptions options = ServerFromFlags();
+  SLIMPS_ASSIGN_OR_RETURN(Beginning beginning, Begin(options, clock));
   const auto allowed = std::make_shared<AllowedKeys>();
   SLIMPS_ASSIGN_OR_RETURN(const ZmqTransportOptions transport_options, TransportFromFlags(allowed));
   ZmqTransport transport(transport_options);
@@ -234,7 +261,7 @@ absl::Status Run(ProgramTrace* trace) {
   membership.allowed_keys = allowed;
   LOG(INFO) << "job \"" << FLAGS_job_id << "\": serving at " << absl::StrJoin(endpoints, ", ")
             << ", scheduler at " << membership.scheduler_address;
-  ServerNode node(&transport, membership, ServerFromFlags(), &clock);
+  ServerNode node(&transport, membership, options, &clock, std::move(beginning));
   const SignalWatcher watcher(signals, &node);
   const absl::Status status = node.Serve();
   if (node.joined()) trace->SetRank(node.rank());
@@ -251,6 +278,10 @@ absl::Status Run(ProgramTrace* trace) {
   if (counters.bad_frames + counters.refused_messages + counters.undeliverable > 0) {
     LOG(WARNING) << counters.bad_frames << " bad frames, " << counters.refused_messages
                  << " messages refused, " << counters.undeliverable << " answers undeliverable";
+  }
+  if (counters.snapshots.written + counters.snapshots.failed > 0) {
+    LOG(INFO) << counters.snapshots.written << " snapshots written, " << counters.snapshots.failed
+              << " failed";
   }
   return status;
 }

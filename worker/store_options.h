@@ -64,6 +64,9 @@ struct KVStoreOptions {
   // Most bytes of copied gradients that wait until they are encoded or, if raw, acknowledged. Push
   // waits for room. 0: one round of all keys, but at least 64 MiB.
   size_t staging_bytes = 0;
+  // Where servers may be started again (slimps launch --restart): most bytes of acknowledged pushes
+  // that are kept until a snapshot has them.
+  size_t max_kept_bytes = size_t{1} << 30;
   float grad_scale = 1.0f;  // codecs see gradient * grad_scale; the server's rescale_grad undoes it
   int encode_threads = 0;   // threads that compress; 0: as many as there are cores
   // The rate of an emulated full-duplex link between this worker and the network; 0: no emulation.

@@ -109,6 +109,10 @@ class Transport {
   // Returns at once. The connection is made, and made again if lost, in the background.
   [[nodiscard]] virtual absl::StatusOr<PeerId> Connect(std::string_view address) = 0;
 
+  // Gives up a connection that Connect made. What waits for it is dropped without a report, and it
+  // is not made again. Send to it returns NotFound soon.
+  virtual void Disconnect(PeerId /*peer*/) {}
+
   // Checks and queues the message.
   // ResourceExhausted: the queue to this peer is full.
   // InvalidArgument: the message is over a limit.

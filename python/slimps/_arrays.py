@@ -15,7 +15,7 @@ from typing import Any, List, Sequence, Set, Tuple
 import numpy as np
 
 from slimps import _gpu, _said_once, native
-from slimps.errors import InvalidArgumentError
+from slimps.errors import Error, InvalidArgumentError
 
 _FLOAT32 = np.dtype(np.float32)
 _FLOAT16 = np.dtype(np.float16)
@@ -57,7 +57,7 @@ def as_numpy(value: Any, what: str) -> np.ndarray:
             value = _from_torch(torch, value, what)
         else:
             on_gpu = _gpu.find(value, what)
-            value = _from_another(value, what) if on_gpu is None else on_host(on_gpu)
+            value = _from_another(value, what) if on_gpu is None else on_host(on_gpu, what)
     if value.dtype == _FLOAT64:
         _said_once.warn(
             "float64",
@@ -72,10 +72,13 @@ def as_numpy(value: Any, what: str) -> np.ndarray:
     return value
 
 
-def on_host(values: native.GpuArray) -> np.ndarray:
-    """Returns a copy of an array on a GPU."""
+def on_host(values: native.GpuArray, what: str) -> np.ndarray:
+    """Returns a copy of an array on a GPU. `what` begins the message of errors."""
     copy = np.empty(values.shape, np.float32)
-    native.copy(values, copy)
+    try:
+        native.copy(values, copy)
+    except Error as error:
+        raise type(error)("%s: %s" % (what, error)) from None
     return copy
 
 

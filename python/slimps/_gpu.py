@@ -33,6 +33,12 @@ def find(value: Any, what: str) -> Optional[native.GpuArray]:
     return _of_torch(sys.modules["torch"], found.detach().float().contiguous())
 
 
+def is_half(value: Any) -> bool:
+    """True for a tensor of torch's, on a GPU, that find converts from float16."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor) and value.dtype == torch.float16
+
+
 def find_target(value: Any, what: str) -> Union[native.GpuArray, Any]:
     """Returns an array on a GPU to be written to, or None for anything else.
 

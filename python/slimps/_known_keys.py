@@ -125,8 +125,8 @@ class KnownKeys:
     def packed_gradients(self, name: _keys.Key, values: List[Any], half: bool) -> List[Any]:
         """Returns one key's gradients as packed arrays of numpy, or of a GPU, one per device.
 
-        InvalidArgumentError: an array has another shape, the list is empty, or an array of
-            the host is float16 and `half` is False.
+        InvalidArgumentError: an array has another shape, the list is empty, or an array is float16
+            and `half` is False.
         """
         shape = self.shape(name, "push")
         if len(values) == 1 and _arrays.is_packed(values[0], shape):
@@ -137,9 +137,9 @@ class KnownKeys:
         ]
         if not arrays:
             raise InvalidArgumentError("%s: expected at least one array, got an empty list" % what)
-        for array in arrays:
+        for value, array in zip(values, arrays):
             _arrays.check_shape(array, shape, what)
-            if not half and array.nbytes == 2 * array.size:
+            if not half and (array.nbytes == 2 * array.size or _gpu.is_half(value)):
                 raise InvalidArgumentError(
                     "%s: expected float32, got float16: gradient compression is on" % what
                 )

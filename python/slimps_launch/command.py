@@ -16,11 +16,12 @@ from slimps_launch import job_launch
 from slimps_launch import job_output
 from slimps_launch import job_trace
 from slimps_launch import network
-from slimps_launch import on_kubernetes
-from slimps_launch import on_mpi
-from slimps_launch import on_slurm
-from slimps_launch import on_ssh
+from slimps_launch.places import on_kubernetes
+from slimps_launch.places import on_mpi
+from slimps_launch.places import on_slurm
+from slimps_launch.places import on_ssh
 from slimps_launch import out_files
+from slimps_launch import restarts
 from slimps_launch import run_command
 from slimps_launch.identity import keys
 
@@ -156,9 +157,11 @@ def launch(arguments, installation):
         action="store_true",
         help="slurm: servers have nodes of their own, without workers",
     )
+    restarts.add_flags(parser)
     on_kubernetes.add_flags(parser)
     options = parser.parse_args(arguments)
     where, _, detail = options.on.partition(":")
+    restarts.check(parser, options, where)
     if options.trace and where != "local":
         parser.error("--trace goes with --on local")
     if options.servers_apart and where != "slurm":
@@ -179,8 +182,8 @@ def launch(arguments, installation):
             # Of mode 0700, and gone with the job.
             folder = until_the_end.enter_context(tempfile.TemporaryDirectory(prefix="slimps-keys-"))
             job.keys = keys.make(folder, job.workers, job.servers)
-        place = makers[where](job, options, detail, installation.again)
-        return run_job(job, place, options)
+        until_the_end.enter_context(restarts.prepared(job, options))
+        return run_job(job, makers[where](job, options, detail, installation.again), options)
 
 
 def run_job(job, place, options):

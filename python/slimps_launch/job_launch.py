@@ -22,6 +22,7 @@ from slimps_launch import job_node
 from slimps_launch import job_output
 from slimps_launch import network
 from slimps_launch import processes
+from slimps_launch import restarts
 
 SAY_MISSING = 10.0  # seconds until the nodes that have not started are named
 KEEP = 3.0  # seconds between two words to the agents of nodes
@@ -40,6 +41,7 @@ class Job:
         self.environment = environment or {}
         self.share_cores = False
         self.keys = None  # a keys.Folder, or None: a job without keys
+        self.restarts = 0  # how often daemons that died are started again, in all
         self.start_timeout = 30.0  # seconds until the scheduler listens
         self.settle = 0.5  # seconds to wait after a failure for failures of others
         self.end_grace = 30.0  # seconds for the daemons to end after the workers or one daemon
@@ -127,6 +129,7 @@ class Launcher(processes.Processes):
         self.logs = logs  # a job_output.Logs, or None
         self.output = job_output.Output(self.say, self.show, hold=not verbose)
         self.print_lock = threading.Lock()
+        self.port = None  # the scheduler's, once it listens
         self.interrupted = None  # the number of the signal that ended the job
         self.unsaid = {}  # where lines are missing, and the error
 
@@ -165,7 +168,8 @@ class Launcher(processes.Processes):
             )
             if os.path.exists(port_file):
                 with open(port_file, encoding="ascii") as text:
-                    return int(text.read())
+                    self.port = int(text.read())
+                return self.port
         node.last_lines.append("it does not listen after %.0f s" % self.job.start_timeout)
         node.signal(job_node.signal.SIGKILL)
         node.process.wait()
@@ -206,6 +210,7 @@ class Launcher(processes.Processes):
         return node
 
     def start_node(self, node, environment, **how):
+        node.environment = environment
         if self.verbose:
             self.say("slimps: %s: %s" % (node.name, " ".join(node.command)))
         if self.logs is not None:
@@ -255,6 +260,7 @@ class Launcher(processes.Processes):
         deadline = None
         say_missing = time.monotonic() + SAY_MISSING
         nodes = self.all_nodes()
+        again = restarts.Restarts(self)
         while len(ended) < len(nodes):
             for node in self.running():
                 node.keep()
@@ -270,6 +276,9 @@ class Launcher(processes.Processes):
                     continue
                 return self._report_late(nodes, ended)
             if event in ended:
+                continue
+            if event.status != 0 and (started := again.take(event)) is not None:
+                nodes[nodes.index(event)] = started
                 continue
             ended.append(event)
             if isinstance(event, carried.Carrier):

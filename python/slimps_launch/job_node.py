@@ -18,6 +18,7 @@ class Node:
         self.role = role
         self.command = command
         self.cores = cores  # the cores that it may use; None: all
+        self.environment = None  # the variables that it gets beside the launcher's
         self.process = None
         self.pid = None  # its number on its machine
         self.where = None  # its host, where that is another one

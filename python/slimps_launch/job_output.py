@@ -107,7 +107,8 @@ class Logs:
 
     def open(self, name):
         path = os.path.join(self.folder, "%s%s.log" % (name.replace(" ", "_"), self.suffix))
-        self.files[name] = open(path, "wb", buffering=0)
+        # A process that is started again goes on in the file of the one before.
+        self.files[name] = open(path, "ab" if name in self.files else "wb", buffering=0)
 
     def add(self, name, line):
         self.files[name].write((line + "\n").encode("utf-8", "replace"))

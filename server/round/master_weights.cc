@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "compress/format/philox.h"
 #include "proto/base/clock.h"
+#include "proto/base/status_macros.h"
 
 namespace slimps {
 namespace {
@@ -128,6 +129,20 @@ void MasterWeights::CommitChange(Begun& begun) {
   versions_.CommitChange({.format = change.codec->format(),
                           .bytes = encoded->payload_bytes,
                           .encode_ns = static_cast<uint64_t>(encode_ns)});
+}
+
+void MasterWeights::Save(saved::Weights* fields, PartitionImage* image) const {
+  versions_.Save(fields, image);
+  fields->set_apart(apart_);
+  if (apart_) fields->set_master_part(image->AddCopy(master_.bytes()));
+}
+
+absl::Status MasterWeights::Restore(const saved::Weights& fields, const PartitionImage& image) {
+  SLIMPS_RETURN_IF_ERROR(versions_.Restore(fields, image));
+  apart_ = fields.apart();
+  if (!apart_) return absl::OkStatus();
+  master_ = AlignedBuffer::OfFloats(spec_.elements);
+  return image.CopyTo(fields.master_part(), master_.bytes());
 }
 
 }  // namespace slimps

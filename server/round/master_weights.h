@@ -23,12 +23,14 @@
 #include <optional>
 #include <span>
 
+#include "absl/status/status.h"
 #include "compress/codec/codec.h"
 #include "proto/base/buffer.h"
 #include "server/round/change_codecs.h"
 #include "server/round/change_encoder.h"
 #include "server/round/partition_spec.h"
 #include "server/round/versioned_weights.h"
+#include "server/saved/image.h"
 
 namespace slimps {
 
@@ -81,6 +83,14 @@ class MasterWeights final {
   // where to write it. CommitEncoded makes it current; workers decode it.
   std::span<std::byte> BeginEncoded(size_t bytes);
   void CommitEncoded(const EncodedChange& payload);
+
+  // Saves w and w_seen; copies w if it is apart.
+  void Save(saved::Weights* fields, PartitionImage* image) const;
+
+  // Takes over what Save saved.
+  // REQUIRES: nothing was committed.
+  // DataLoss: the image has no such weights.
+  [[nodiscard]] absl::Status Restore(const saved::Weights& fields, const PartitionImage& image);
 
  private:
   // The version begun.

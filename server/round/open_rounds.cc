@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "proto/base/status_macros.h"
 #include "proto/base/trace/trace.h"
 
 namespace slimps {
@@ -16,7 +17,9 @@ constexpr size_t kWorthFolding = 8;
 }  // namespace
 
 OpenRounds::OpenRounds(const PartitionSpec& spec)
-    : spec_(spec), ledger_(spec.num_workers, spec.waiting), partial_(spec.elements) {}
+    : spec_(spec),
+      ledger_(spec.num_workers, spec.waiting, spec.rounds_ahead),
+      partial_(spec.elements) {}
 
 absl::StatusOr<PushVerdict> OpenRounds::Push(PushRecord push,
                                              std::shared_ptr<const ChangeCodec> change,
@@ -78,6 +81,34 @@ OpenRounds::Round OpenRounds::TakeNext() {
 void OpenRounds::ClearPartial() {
   spec_.waiting->Remove(partial_.bytes());
   partial_.Clear();
+}
+
+void OpenRounds::Save(saved::OpenRounds* fields, PartitionImage* image) const {
+  ledger_.Save(fields->mutable_ledger(), image);
+  partial_.Save(fields->mutable_partial(), image);
+  for (const auto& [round, choice] : choices_) {
+    saved::Choice& saved = *fields->add_choices();
+    saved.set_round(round);
+    saved.set_worker(choice.worker);
+    if (choice.codec != nullptr) saved.set_codec(choice.codec->codec->spec().ToString());
+    saved.set_hyper_worker(choice.hyper_worker);
+    if (choice.hyper.has_value()) *saved.mutable_hyper() = *choice.hyper;
+  }
+}
+
+absl::Status OpenRounds::Restore(const saved::OpenRounds& fields, const PartitionImage& image,
+                                 ChangeCodecs* codecs) {
+  SLIMPS_RETURN_IF_ERROR(ledger_.Restore(fields.ledger(), spec_.elements, image));
+  SLIMPS_RETURN_IF_ERROR(partial_.Restore(fields.partial(), image));
+  spec_.waiting->Add(partial_.bytes());
+  for (const saved::Choice& saved : fields.choices()) {
+    Choice& choice = choices_[saved.round()];
+    choice.worker = saved.worker();
+    SLIMPS_ASSIGN_OR_RETURN(choice.codec, codecs->Find(saved.codec()));
+    choice.hyper_worker = saved.hyper_worker();
+    if (saved.has_hyper()) choice.hyper = saved.hyper();
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace slimps

@@ -28,6 +28,7 @@
 #include "server/round/partial_sum.h"
 #include "server/round/partition_spec.h"
 #include "server/round/round_ledger.h"
+#include "server/saved/image.h"
 
 namespace slimps {
 
@@ -50,6 +51,7 @@ class OpenRounds final {
 
   // REQUIRES: `spec` outlives the rounds; spec.waiting is not null.
   explicit OpenRounds(const PartitionSpec& spec);
+  ~OpenRounds() { ClearPartial(); }
 
   // Counts a push. Errors: RoundLedger::Push's.
   [[nodiscard]] absl::StatusOr<PushVerdict> Push(PushRecord push,
@@ -69,6 +71,15 @@ class OpenRounds final {
   // drops it, once it was used.
   const PartialSum& partial() const { return partial_; }
   void ClearPartial();
+
+  void Save(saved::OpenRounds* fields, PartitionImage* image) const;
+
+  // Takes over what Save saved. `codecs` has the codecs that pushes named.
+  // REQUIRES: nothing was pushed.
+  // DataLoss: the image has no such rounds.
+  // InvalidArgument: this build does not know such a codec.
+  [[nodiscard]] absl::Status Restore(const saved::OpenRounds& fields, const PartitionImage& image,
+                                     ChangeCodecs* codecs);
 
  private:
   // Replaces the next round's first contributions by their sum, if much waits in the server and the

@@ -5,9 +5,11 @@
 #include <array>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "compress/format/lanes.h"
 #include "compress/format/rows.h"
 #include "compress/kernels/kernels.h"
+#include "proto/base/status_macros.h"
 
 namespace slimps {
 namespace {
@@ -21,6 +23,20 @@ size_t ClosedViews(std::span<const PayloadView> views) {
     closed += std::max<size_t>(run, 1);
   }
   return closed;
+}
+
+// Checks that a sum of lanes has the size that it says. It need not be a valid payload: its numbers
+// may be too large for one (LanesSumIsFinite).
+absl::Status CheckLanesSum(std::span<const std::byte> sum, size_t elements) {
+  if (sum.size() >= kLanesHeaderBytes + kCodeLevels && HasLanes(sum)) {
+    const LanesLayout layout = LanesLayoutOf(sum);
+    const bool summed = layout.bits == 8 || layout.bits == 16;
+    if (summed && layout.elements == elements && layout.PayloadBytes() == sum.size()) {
+      return absl::OkStatus();
+    }
+  }
+  return BadImage(
+      absl::StrCat("a sum of integers for ", elements, " elements in ", sum.size(), " bytes"));
 }
 
 AlignedBuffer LanesOf(std::span<const PayloadView> run) {
@@ -116,6 +132,30 @@ void PartialSum::Clear() {
   bytes_ = 0;
   buffer_ = AlignedBuffer();
   lanes_ = AlignedBuffer();
+}
+
+void PartialSum::Save(saved::PartialSum* fields, PartitionImage* image) const {
+  fields->set_contributors(contributors_);
+  fields->set_format(static_cast<wire::Format>(format_));
+  fields->set_part(image->AddCopy(buffer_.bytes().first(bytes_)));
+  fields->set_lanes_part(image->AddCopy(lanes_.bytes()));
+}
+
+absl::Status PartialSum::Restore(const saved::PartialSum& fields, const PartitionImage& image) {
+  contributors_ = fields.contributors();
+  SLIMPS_ASSIGN_OR_RETURN(format_, RestoreFormat(fields.format()));
+  if (format_ != PayloadFormat::kAbsent) {
+    SLIMPS_ASSIGN_OR_RETURN(const Payload sum, image.PayloadOf(format_, fields.part(), elements_));
+    bytes_ = sum.size();
+    buffer_ = AlignedBuffer(bytes_);
+    std::ranges::copy(sum.bytes(), buffer_.bytes().begin());
+  }
+  if (fields.lanes_part() == 0) return absl::OkStatus();
+  SLIMPS_ASSIGN_OR_RETURN(const Payload lanes, image.Part(fields.lanes_part()));
+  SLIMPS_RETURN_IF_ERROR(CheckLanesSum(lanes.bytes(), elements_));
+  lanes_ = AlignedBuffer(lanes.size());
+  std::ranges::copy(lanes.bytes(), lanes_.bytes().begin());
+  return absl::OkStatus();
 }
 
 }  // namespace slimps

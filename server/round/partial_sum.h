@@ -18,10 +18,12 @@
 #include <span>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "compress/format/format.h"
 #include "compress/format/sum.h"
 #include "proto/base/buffer.h"
 #include "server/round/round_ledger.h"
+#include "server/saved/image.h"
 
 namespace slimps {
 
@@ -48,6 +50,14 @@ class PartialSum final {
   // Appends the sum, in at most kMaxViews parts, valid until the next Add or Clear.
   void AppendViews(std::vector<PayloadView>* views) const;
   static constexpr size_t kMaxViews = 2;
+
+  // Saves a copy of the sum.
+  void Save(saved::PartialSum* fields, PartitionImage* image) const;
+
+  // Takes over what Save saved.
+  // REQUIRES: nothing was added.
+  // DataLoss: the image has no such sum.
+  [[nodiscard]] absl::Status Restore(const saved::PartialSum& fields, const PartitionImage& image);
 
  private:
   void AddDense(std::span<const PayloadView> views);

@@ -308,4 +308,42 @@ std::string Partition::DescribeWait(uint64_t wanted, uint64_t clock) const {
                       DescribeWorkers(missing));
 }
 
+PartitionImage Partition::Save() const {
+  PartitionImage image;
+  *image.fields.mutable_spec() = SaveSpec(spec_);
+  image.fields.set_init_checksum(init_checksum_);
+  weights_.Save(image.fields.mutable_weights(), &image);
+  optimizer_.Save(image.fields.mutable_optimizer(), &image);
+  rounds_.Save(image.fields.mutable_rounds(), &image);
+  sequences_.Save(image.fields.mutable_sequences());
+  return image;
+}
+
+absl::StatusOr<std::unique_ptr<Partition>> Partition::Restore(const PartitionImage& image,
+                                                              std::shared_ptr<WaitingBytes> waiting,
+                                                              ChangeCodecs* codecs) {
+  const saved::Partition& fields = image.fields;
+  SLIMPS_ASSIGN_OR_RETURN(PartitionSpec spec, RestoreSpec(fields.spec(), std::move(waiting)));
+  // Its optimizer comes with its state, below.
+  SLIMPS_ASSIGN_OR_RETURN(std::shared_ptr<const Optimizer> none,
+                          Optimizer::Create(wire::OptimizerSpec()));
+  std::unique_ptr<Partition> partition(
+      new Partition(std::move(spec), fields.init_checksum(), std::move(none)));
+  absl::Status restored = partition->weights_.Restore(fields.weights(), image);
+  restored.Update(partition->optimizer_.Restore(fields.optimizer(), image));
+  restored.Update(partition->rounds_.Restore(fields.rounds(), image, codecs));
+  restored.Update(partition->sequences_.Restore(fields.sequences()));
+  if (partition->version() != partition->rounds_.ledger().version() &&
+      !partition->applies_at_once()) {
+    restored.Update(BadImage(absl::StrCat("version ", partition->version(), " after round ",
+                                          partition->rounds_.ledger().version())));
+  }
+  SLIMPS_RETURN_IF_ERROR(partition->Annotate(restored));
+  return partition;
+}
+
+uint64_t Partition::CountedUpTo(uint32_t worker) const {
+  return applies_at_once() ? sequences_.CountedUpTo(worker) : rounds_.ledger().CountedUpTo(worker);
+}
+
 }  // namespace slimps

@@ -36,6 +36,7 @@
 #include "server/round/sequence_ledger.h"
 #include "server/round/stateful_optimizer.h"
 #include "server/round/versioned_weights.h"
+#include "server/saved/image.h"
 
 namespace slimps {
 
@@ -51,6 +52,21 @@ class Partition final {
   // InvalidArgument or DataLoss: the payload is malformed.
   [[nodiscard]] static absl::StatusOr<std::unique_ptr<Partition>> Create(
       PartitionSpec spec, const ClaimedPayload& value, std::shared_ptr<const Optimizer> optimizer);
+
+  // Makes the partition that Save has saved, in the state that it had then. `waiting` counts the
+  // bytes of open rounds; null: a count of its own. `codecs` has the codecs that pushes named.
+  // DataLoss: the image is not one of a partition.
+  // InvalidArgument: this build does not know its codec or optimizer.
+  [[nodiscard]] static absl::StatusOr<std::unique_ptr<Partition>> Restore(
+      const PartitionImage& image, std::shared_ptr<WaitingBytes> waiting, ChangeCodecs* codecs);
+
+  // Returns all that later rounds and pulls depend on. Copies what is stepped in place, and shares
+  // the rest. Throws std::bad_alloc.
+  PartitionImage Save() const;
+
+  // Returns up to which round, or which of its own pushes, all that `worker` pushed was counted.
+  // REQUIRES: there is such a worker.
+  uint64_t CountedUpTo(uint32_t worker) const;
 
   // Returns OK if this is the same initialisation again.
   // AlreadyExists: another value or shape.

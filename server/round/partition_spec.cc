@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/round/partition_spec.h"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
+#include "proto/limits.h"
 
 namespace slimps {
 
@@ -35,6 +38,65 @@ absl::Status NeedsOptimizer(wire::StoreMode mode) {
   return absl::FailedPreconditionError(
       absl::StrCat(mode == wire::DIST_SSP ? "dist_ssp" : "dist_async",
                    " needs an optimizer on the server: it has no rounds whose sum could be kept"));
+}
+
+saved::Spec SaveSpec(const PartitionSpec& spec) {
+  saved::Spec fields;
+  wire::InitItem& item = *fields.mutable_item();
+  item.mutable_id()->set_key(spec.key);
+  item.mutable_id()->set_partition(spec.index);
+  wire::KeyInfo& info = *item.mutable_info();
+  info.set_key(spec.key);
+  info.set_name(spec.name);
+  info.mutable_shape()->Add(spec.shape.begin(), spec.shape.end());
+  info.set_dtype(spec.dtype);
+  info.set_layer(static_cast<wire::LayerKind>(spec.layer));
+  item.set_offset(spec.offset);
+  item.set_elements(spec.elements);
+  item.set_partitions(spec.partitions);
+  item.set_combine(static_cast<wire::Combine>(spec.combine));
+  item.set_auxiliary(spec.auxiliary);
+  fields.set_mode(spec.mode);
+  fields.set_staleness(spec.staleness);
+  fields.set_num_workers(spec.num_workers);
+  fields.set_row_elements(spec.row_elements);
+  fields.set_hashed(spec.hashing == PayloadHashing::kXxh3);
+  return fields;
+}
+
+absl::StatusOr<PartitionSpec> RestoreSpec(const saved::Spec& fields,
+                                          std::shared_ptr<WaitingBytes> waiting) {
+  const wire::InitItem& item = fields.item();
+  const wire::KeyInfo& info = item.info();
+  if (!wire::DType_IsValid(info.dtype()) || !wire::Combine_IsValid(item.combine()) ||
+      !wire::StoreMode_IsValid(fields.mode()) || !wire::LayerKind_IsValid(info.layer())) {
+    return BadImage(absl::StrCat(info.name(), ": unknown type, combination, layer or mode"));
+  }
+  if (fields.num_workers() == 0 || fields.row_elements() == 0 ||
+      item.elements() > kDefaultLimits.max_elements) {
+    return BadImage(absl::StrCat(info.name(), ": ", fields.num_workers(), " workers, ",
+                                 item.elements(), " elements in rows of ", fields.row_elements()));
+  }
+  return PartitionSpec{
+      .key = item.id().key(),
+      .index = item.id().partition(),
+      .name = info.name(),
+      .shape = {info.shape().begin(), info.shape().end()},
+      .partitions = item.partitions(),
+      .offset = item.offset(),
+      .elements = static_cast<size_t>(item.elements()),
+      .row_elements = static_cast<size_t>(fields.row_elements()),
+      .dtype = info.dtype(),
+      .layer = static_cast<LayerKind>(info.layer()),
+      .mode = fields.mode(),
+      .staleness = fields.staleness(),
+      .combine = static_cast<Combine>(item.combine()),
+      .auxiliary = item.auxiliary(),
+      .num_workers = fields.num_workers(),
+      .rounds_ahead = kReplayedRoundsAhead,  // the server has snapshots
+      .waiting = waiting != nullptr ? std::move(waiting) : std::make_shared<WaitingBytes>(),
+      .hashing = fields.hashed() ? PayloadHashing::kXxh3 : PayloadHashing::kOff,
+  };
 }
 
 std::string DescribePartition(const std::string& key_name, uint32_t index) {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -18,8 +19,10 @@
 #include "proto/base/buffer.h"
 #include "proto/base/key.h"
 #include "proto/frame.h"
+#include "proto/partition_limits.h"
 #include "proto/slimps.pb.h"
 #include "server/round/waiting_bytes.h"
+#include "server/saved/image.h"
 
 namespace slimps {
 
@@ -39,7 +42,9 @@ struct PartitionIdHash {
 struct PartitionSpec {
   KeyId key = 0;
   uint32_t index = 0;
-  std::string name;  // typed name of the key
+  std::string name;            // typed name of the key
+  std::vector<int64_t> shape;  // of the key
+  uint32_t partitions = 1;     // of the key
   uint64_t offset = 0;
   size_t elements = 0;
   size_t row_elements = 1;            // elements of a whole row of the key
@@ -50,6 +55,7 @@ struct PartitionSpec {
   Combine combine = Combine::kSum;
   bool auxiliary = false;  // version r is round r's combination, and no optimizer steps it
   uint32_t num_workers = 1;
+  uint64_t rounds_ahead = kRoundsAhead;             // round_ledger.h
   std::shared_ptr<WaitingBytes> waiting = nullptr;  // the server's count; null: one of its own
   PayloadHashing hashing = PayloadHashing::kXxh3;   // of pulled values; Partition sets it
 
@@ -71,6 +77,13 @@ struct ClaimedPayload {
 
 // Returns the error for a store mode that needs an optimizer and has none.
 absl::Status NeedsOptimizer(wire::StoreMode mode);
+
+// Saves all but `waiting`.
+saved::Spec SaveSpec(const PartitionSpec& spec);
+
+// DataLoss: a field makes no sense.
+[[nodiscard]] absl::StatusOr<PartitionSpec> RestoreSpec(const saved::Spec& fields,
+                                                        std::shared_ptr<WaitingBytes> waiting);
 
 // "key s:conv1.weight partition 3"
 std::string DescribePartition(const std::string& key_name, uint32_t index);

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/simulation/mutant.h"
+#include "proto/base/status_macros.h"
 
 namespace slimps {
 namespace {
@@ -14,9 +15,11 @@ constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max();
 
 }  // namespace
 
-RoundLedger::RoundLedger(uint32_t num_workers, std::shared_ptr<WaitingBytes> waiting)
+RoundLedger::RoundLedger(uint32_t num_workers, std::shared_ptr<WaitingBytes> waiting,
+                         uint64_t rounds_ahead)
     : num_workers_(num_workers),
       waiting_(waiting != nullptr ? std::move(waiting) : std::make_shared<WaitingBytes>()),
+      rounds_ahead_(rounds_ahead),
       leaves_from_(num_workers, kNever) {}
 
 const RoundLedger::Seen* RoundLedger::FindSeen(uint64_t round, uint32_t worker) const {
@@ -58,12 +61,12 @@ absl::StatusOr<PushVerdict> RoundLedger::Push(PushRecord push) {
     if (simulation::Is(Mutant::kForgottenIsError)) return absl::FailedPreconditionError("old");
     return PushVerdict::kDuplicate;
   }
-  if (push.round - version_ > kRoundsAhead) {
+  if (push.round - version_ > rounds_ahead_) {
     if (simulation::Is(Mutant::kAheadIsError)) return absl::FailedPreconditionError("too far");
     if (simulation::Is(Mutant::kAckBeforeCounting)) return PushVerdict::kDuplicate;
     return absl::ResourceExhaustedError(absl::StrCat(
         "worker ", push.worker, " pushes round ", push.round, ", too far ahead of version ",
-        version_, "; at most round ", version_ + kRoundsAhead, " is accepted now"));
+        version_, "; at most round ", version_ + rounds_ahead_, " is accepted now"));
   }
   const size_t bytes = push.payload.size();
   if (push.round == version_ + 1 && push.worker == NextInTurn()) {
@@ -200,6 +203,88 @@ std::vector<uint32_t> RoundLedger::MissingFromNextRound() const {
     if (open_.empty() || !open_[0][worker].seen.counted) missing.push_back(worker);
   }
   return missing;
+}
+
+uint64_t RoundLedger::CountedUpTo(uint32_t worker) const {
+  uint64_t round = version_;
+  for (const Round& open : open_) {
+    if (!open[worker].seen.counted) break;
+    ++round;
+  }
+  return round;
+}
+
+void RoundLedger::Save(saved::RoundLedger* fields, PartitionImage* image) const {
+  const auto save = [](const Seen& seen, saved::Slot* slot) {
+    slot->set_counted(seen.counted);
+    slot->set_checksum(seen.checksum);
+    slot->set_format(static_cast<wire::Format>(seen.format));
+  };
+  fields->set_version(version_);
+  fields->set_released(released_);
+  for (const Round& round : open_) {
+    saved::Round& saved = *fields->add_open();
+    for (const Slot& slot : round) {
+      save(slot.seen, saved.add_slots());
+      saved.mutable_slots()->rbegin()->set_part(image->Add(slot.payload));
+    }
+  }
+  for (const std::vector<Seen>& round : applied_) {
+    saved::Round& saved = *fields->add_applied();
+    for (const Seen& seen : round) save(seen, saved.add_slots());
+  }
+  fields->mutable_leaves_from()->Add(leaves_from_.begin(), leaves_from_.end());
+}
+
+absl::StatusOr<RoundLedger::Round> RoundLedger::RestoreRound(const saved::Round& fields,
+                                                             uint32_t released, size_t elements,
+                                                             const PartitionImage& image) const {
+  if (static_cast<uint32_t>(fields.slots_size()) != num_workers_) {
+    return BadImage(
+        absl::StrCat("a round of ", fields.slots_size(), " workers, expected ", num_workers_));
+  }
+  Round round(num_workers_);
+  for (uint32_t worker = 0; worker < num_workers_; ++worker) {
+    const saved::Slot& saved = fields.slots(static_cast<int>(worker));
+    Seen& seen = round[worker].seen;
+    seen = {.counted = saved.counted(), .checksum = saved.checksum()};
+    SLIMPS_ASSIGN_OR_RETURN(seen.format, RestoreFormat(saved.format()));
+    if (!seen.counted || worker < released) continue;
+    SLIMPS_ASSIGN_OR_RETURN(round[worker].payload,
+                            image.PayloadOf(seen.format, saved.part(), elements));
+  }
+  return round;
+}
+
+absl::Status RoundLedger::Restore(const saved::RoundLedger& fields, size_t elements,
+                                  const PartitionImage& image) {
+  if (static_cast<uint32_t>(fields.leaves_from_size()) != num_workers_ ||
+      fields.released() > num_workers_ || fields.open_size() > static_cast<int>(rounds_ahead_) ||
+      fields.applied_size() > static_cast<int>(kRememberedRounds) ||
+      static_cast<uint64_t>(fields.applied_size()) > fields.version()) {
+    return BadImage(absl::StrCat("a ledger of ", fields.leaves_from_size(), " workers, ",
+                                 fields.open_size(), " open rounds and ", fields.applied_size(),
+                                 " applied ones, at version ", fields.version()));
+  }
+  version_ = fields.version();
+  released_ = fields.released();
+  leaves_from_.assign(fields.leaves_from().begin(), fields.leaves_from().end());
+  for (const saved::Round& saved : fields.open()) {
+    const uint32_t released = open_.empty() ? released_ : 0;
+    SLIMPS_ASSIGN_OR_RETURN(Round round, RestoreRound(saved, released, elements, image));
+    size_t bytes = 0;
+    for (const Slot& slot : round) bytes += slot.payload.size();
+    waiting_->Add(bytes);
+    waiting_bytes_ += bytes;
+    open_.push_back(std::move(round));
+  }
+  for (const saved::Round& saved : fields.applied()) {
+    // All of an applied round is released.
+    SLIMPS_ASSIGN_OR_RETURN(const Round round, RestoreRound(saved, num_workers_, elements, image));
+    std::vector<Seen>& remembered = applied_.emplace_back();
+    for (const Slot& slot : round) remembered.push_back(slot.seen);
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace slimps

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Counts each push of one partition exactly once under dist_sync. Round r turns version r-1 into
 // version r. A round is complete when the push of each active worker has been counted. Pushes of
-// rounds version+1 and version+2 are accepted.
+// rounds version+1 to version+A are accepted (A = rounds_ahead, 2 unless the server has snapshots).
 //
 //   SLIMPS_ASSIGN_OR_RETURN(PushVerdict verdict, ledger.Push({.round = 7, .worker = 2, ...}));
 //   while (ledger.NextRoundComplete()) Apply(ledger.TakeNextRound());
 //
-//   push of round   <= version          version+1, version+2             > version+2
+//   push of round   <= version          version+1 .. version+A           > version+A
 //                   checksum decides,   first: accepted, kept            ResourceExhausted
 //                   while remembered    repeat: checksum decides
 //
@@ -31,7 +31,9 @@
 #include "absl/status/statusor.h"
 #include "compress/format/format.h"
 #include "proto/base/buffer.h"
+#include "proto/partition_limits.h"
 #include "server/round/waiting_bytes.h"
+#include "server/saved/image.h"
 
 namespace slimps {
 
@@ -54,12 +56,12 @@ struct Contribution {
 // Thread-compatible. Pure: no I/O, clock or lock.
 class RoundLedger final {
  public:
-  static constexpr uint64_t kRoundsAhead = 2;
   static constexpr size_t kRememberedRounds = 8;  // whose checksums are kept
 
   // `waiting` counts the bytes of the whole server. Null: the ledger makes a count of its own.
   // REQUIRES: num_workers > 0.
-  explicit RoundLedger(uint32_t num_workers, std::shared_ptr<WaitingBytes> waiting = nullptr);
+  explicit RoundLedger(uint32_t num_workers, std::shared_ptr<WaitingBytes> waiting = nullptr,
+                       uint64_t rounds_ahead = kRoundsAhead);
   ~RoundLedger() { waiting_->Remove(waiting_bytes_); }
   RoundLedger(const RoundLedger&) = delete;
   RoundLedger& operator=(const RoundLedger&) = delete;
@@ -104,6 +106,18 @@ class RoundLedger final {
 
   // Returns the active workers whose push of the next round has not come.
   std::vector<uint32_t> MissingFromNextRound() const;
+  // Returns up to which round all pushes of `worker` were counted, or were not expected.
+  uint64_t CountedUpTo(uint32_t worker) const;
+
+  // Saves everything. Payloads are shared, not copied.
+  void Save(saved::RoundLedger* fields, PartitionImage* image) const;
+
+  // Takes over what Save saved, of payloads for `elements` elements.
+  // REQUIRES: nothing was counted.
+  // DataLoss: the image has no such ledger.
+  [[nodiscard]] absl::Status Restore(const saved::RoundLedger& fields, size_t elements,
+                                     const PartitionImage& image);
+
   uint64_t version() const { return version_; }
   size_t waiting_bytes() const { return waiting_bytes_; }
 
@@ -119,6 +133,9 @@ class RoundLedger final {
   };
   using Round = std::vector<Slot>;  // by worker
 
+  // Restores one open round, in which workers below `released` have no payload any more.
+  absl::StatusOr<Round> RestoreRound(const saved::Round& fields, uint32_t released, size_t elements,
+                                     const PartitionImage& image) const;
   bool IsActive(uint32_t worker, uint64_t round) const { return round < leaves_from_[worker]; }
   const Seen* FindSeen(uint64_t round, uint32_t worker) const;
   uint64_t FirstUncounted(uint32_t worker) const;
@@ -128,6 +145,7 @@ class RoundLedger final {
 
   const uint32_t num_workers_;
   const std::shared_ptr<WaitingBytes> waiting_;
+  const uint64_t rounds_ahead_;
   uint64_t version_ = 0;
   size_t waiting_bytes_ = 0;
   uint32_t released_ = 0;                  // workers below it: payload of the next round released

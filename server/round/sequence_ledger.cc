@@ -84,4 +84,39 @@ void SequenceLedger::FindSlowest() {
   for (const Worker& worker : workers_) slowest_ = std::min(slowest_, worker.effective_clock());
 }
 
+void SequenceLedger::Save(saved::SequenceLedger* fields) const {
+  for (const Worker& worker : workers_) {
+    saved::SequenceWorker& saved = *fields->add_workers();
+    saved.set_clock(worker.clock);
+    saved.set_leaves_from(worker.leaves_from);
+    saved.set_newest(worker.newest);
+    for (const Entry& entry : worker.ring) {
+      if (entry.sequence == 0) continue;
+      saved::Sequence& remembered = *saved.add_remembered();
+      remembered.set_sequence(entry.sequence);
+      remembered.set_checksum(entry.checksum);
+    }
+  }
+}
+
+absl::Status SequenceLedger::Restore(const saved::SequenceLedger& fields) {
+  if (static_cast<size_t>(fields.workers_size()) != workers_.size()) {
+    return BadImage(absl::StrCat("sequences of ", fields.workers_size(), " workers, expected ",
+                                 workers_.size()));
+  }
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    const saved::SequenceWorker& saved = fields.workers(static_cast<int>(i));
+    Worker& worker = workers_[i];
+    worker.clock = saved.clock();
+    worker.leaves_from = saved.leaves_from();
+    worker.newest = saved.newest();
+    for (const saved::Sequence& entry : saved.remembered()) {
+      worker.ring[entry.sequence() % worker.ring.size()] = {.sequence = entry.sequence(),
+                                                            .checksum = entry.checksum()};
+    }
+  }
+  if (!workers_.empty()) FindSlowest();
+  return absl::OkStatus();
+}
+
 }  // namespace slimps

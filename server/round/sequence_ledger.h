@@ -29,6 +29,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "server/round/round_ledger.h"
+#include "server/saved/image.h"
 
 namespace slimps {
 
@@ -62,6 +63,17 @@ class SequenceLedger final {
   // Returns the least clock of the workers that have not left. A worker that leaves from push n on
   // counts until its push n-1 was applied. Returns the highest number when all have left.
   uint64_t slowest() const { return slowest_; }
+
+  // Returns up to which number all pushes of `worker` were applied.
+  // REQUIRES: there is such a worker.
+  uint64_t CountedUpTo(uint32_t worker) const { return workers_[worker].clock; }
+
+  void Save(saved::SequenceLedger* fields) const;
+
+  // Takes over what Save saved.
+  // REQUIRES: nothing was counted.
+  // DataLoss: the ledger saved is one of other workers.
+  [[nodiscard]] absl::Status Restore(const saved::SequenceLedger& fields);
 
   // Returns the workers that slowest() counts and whose clock is below `clock`.
   std::vector<uint32_t> Below(uint64_t clock) const;

@@ -232,4 +232,39 @@ absl::Status StatefulOptimizer::Put(const wire::OptimizerState& state,
   return absl::OkStatus();
 }
 
+void StatefulOptimizer::Save(saved::Optimizer* fields, PartitionImage* image) const {
+  *fields->mutable_spec() = optimizer_->spec();
+  for (const AlignedBuffer& tensor : tensors_) {
+    fields->add_tensor_parts(image->AddCopy(tensor.bytes()));
+  }
+  fields->set_updates(updates_);
+  fields->mutable_loads()->Add(loads_.begin(), loads_.end());
+  fields->set_frozen(frozen_);
+  *fields->mutable_exchange() = exchange_;
+}
+
+absl::Status StatefulOptimizer::Restore(const saved::Optimizer& fields,
+                                        const PartitionImage& image) {
+  SLIMPS_ASSIGN_OR_RETURN(optimizer_, Optimizer::Create(fields.spec()));
+  const auto tensors = static_cast<size_t>(fields.tensor_parts_size());
+  const bool may_freeze = kind() == wire::OptimizerSpec::ONEBIT_ADAM;
+  if (tensors < (fields.frozen() ? 3 : optimizer_->state_tensors()) || tensors > loads_.size() ||
+      (fields.frozen() && !may_freeze) ||
+      static_cast<size_t>(fields.loads_size()) != loads_.size()) {
+    return BadImage(
+        absl::StrCat(tensors, " tensors of state for ", wire::OptimizerSpec::Kind_Name(kind())));
+  }
+  tensors_.clear();
+  Grow(tensors);
+  for (size_t i = 0; i < tensors; ++i) {
+    SLIMPS_RETURN_IF_ERROR(
+        image.CopyTo(fields.tensor_parts(static_cast<int>(i)), tensors_[i].bytes()));
+  }
+  updates_ = fields.updates();
+  std::ranges::copy(fields.loads(), loads_.begin());
+  frozen_ = fields.frozen();
+  exchange_ = fields.exchange();
+  return absl::OkStatus();
+}
+
 }  // namespace slimps

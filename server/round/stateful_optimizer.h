@@ -34,6 +34,7 @@
 #include "server/round/optimizer.h"
 #include "server/round/partition_spec.h"
 #include "server/round/versioned_weights.h"
+#include "server/saved/image.h"
 
 namespace slimps {
 
@@ -85,6 +86,14 @@ class StatefulOptimizer final {
   // FailedPrecondition: the state is of another optimizer.
   // InvalidArgument or DataLoss: malformed.
   [[nodiscard]] absl::Status Put(const wire::OptimizerState& state, const ClaimedPayload& value);
+
+  // Saves the optimizer and a copy of its state.
+  void Save(saved::Optimizer* fields, PartitionImage* image) const;
+
+  // Takes over what Save saved.
+  // REQUIRES: nothing was stepped.
+  // DataLoss: the image has no such state.
+  [[nodiscard]] absl::Status Restore(const saved::Optimizer& fields, const PartitionImage& image);
 
  private:
   absl::Status CheckPut(const wire::OptimizerState& state, const ClaimedPayload& value) const;

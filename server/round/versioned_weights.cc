@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "compress/kernels/kernels.h"
 #include "proto/base/hash.h"
 #include "proto/base/simulation/mutant.h"
+#include "proto/base/status_macros.h"
 
 namespace slimps {
 
@@ -203,6 +205,60 @@ void VersionedWeights::CopySeenPart(uint64_t wanted, size_t first, std::span<flo
     decode(std::as_const(buffer->half).bytes().data() + sizeof(uint16_t) * first, out.size(),
            out.data());
   }
+}
+
+void VersionedWeights::SaveBuffer(const std::shared_ptr<Buffer>& buffer, saved::Version* fields,
+                                  PartitionImage* image) {
+  fields->set_version(buffer->version);
+  fields->set_wanted_format(static_cast<wire::Format>(buffer->wanted_format));
+  if (buffer->change.has_value()) {
+    const EncodedChange& change = *buffer->change;
+    saved::EncodedChange& saved = *fields->mutable_change();
+    saved.set_format(static_cast<wire::Format>(change.format));
+    saved.set_encode_ns(change.encode_ns);
+    saved.set_part(
+        image->Add(Lend(buffer, std::as_const(buffer->change_bytes).bytes().first(change.bytes))));
+  }
+  fields->set_is_encoded(buffer->is_encoded);
+  if (!buffer->is_encoded) {
+    fields->set_part(image->Add(Lend(buffer, std::as_const(buffer->fp32).bytes())));
+  }
+}
+
+void VersionedWeights::Save(saved::Weights* fields, PartitionImage* image) const {
+  SaveBuffer(current_, fields->mutable_current(), image);
+  if (previous_ != nullptr) SaveBuffer(previous_, fields->mutable_previous(), image);
+}
+
+absl::StatusOr<std::shared_ptr<VersionedWeights::Buffer>> VersionedWeights::RestoreBuffer(
+    const saved::Version& fields, const PartitionImage& image) const {
+  auto buffer = std::make_shared<Buffer>(elements_);
+  buffer->version = fields.version();
+  SLIMPS_ASSIGN_OR_RETURN(buffer->wanted_format, RestoreFormat(fields.wanted_format()));
+  if (fields.has_change()) {
+    const saved::EncodedChange& saved = fields.change();
+    SLIMPS_ASSIGN_OR_RETURN(const PayloadFormat format, RestoreFormat(saved.format()));
+    SLIMPS_ASSIGN_OR_RETURN(const Payload payload,
+                            image.PayloadOf(format, saved.part(), elements_));
+    buffer->change_bytes = AlignedBuffer(payload.size(), BufferUse::kPayload);
+    std::ranges::copy(payload.bytes(), buffer->change_bytes.bytes().begin());
+    buffer->change = {.format = format, .bytes = payload.size(), .encode_ns = saved.encode_ns()};
+  }
+  buffer->is_encoded = fields.is_encoded();
+  if (!buffer->is_encoded) {
+    SLIMPS_RETURN_IF_ERROR(image.CopyTo(fields.part(), buffer->fp32.bytes()));
+  } else if (!buffer->change.has_value()) {
+    return BadImage(absl::StrCat("version ", fields.version(), " is encoded, but has no payload"));
+  }
+  return buffer;
+}
+
+absl::Status VersionedWeights::Restore(const saved::Weights& fields, const PartitionImage& image) {
+  SLIMPS_ASSIGN_OR_RETURN(current_, RestoreBuffer(fields.current(), image));
+  if (!fields.has_previous()) return absl::OkStatus();
+  SLIMPS_ASSIGN_OR_RETURN(previous_, RestoreBuffer(fields.previous(), image));
+  ++buffers_made_;
+  return absl::OkStatus();
 }
 
 size_t VersionedWeights::buffer_count() const {

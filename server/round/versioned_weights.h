@@ -24,9 +24,12 @@
 #include <span>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "compress/format/format.h"
 #include "proto/base/buffer.h"
 #include "proto/frame.h"
+#include "server/saved/image.h"
 
 namespace slimps {
 
@@ -105,6 +108,14 @@ class VersionedWeights final {
   // REQUIRES: Holds(wanted).
   void CopySeenPart(uint64_t wanted, size_t first, std::span<float> out);
 
+  // Saves the versions that are held, without copying them: they are lent, as to messages.
+  void Save(saved::Weights* fields, PartitionImage* image) const;
+
+  // Takes over what Save saved.
+  // REQUIRES: nothing was committed.
+  // DataLoss: the image has no such versions.
+  [[nodiscard]] absl::Status Restore(const saved::Weights& fields, const PartitionImage& image);
+
   size_t buffer_count() const;
 
   // How many buffers were ever made. It should stand still: touching fresh memory costs more than a
@@ -132,6 +143,10 @@ class VersionedWeights final {
     bool is_decoded = false;  // and fp32 has it
   };
 
+  static void SaveBuffer(const std::shared_ptr<Buffer>& buffer, saved::Version* fields,
+                         PartitionImage* image);
+  absl::StatusOr<std::shared_ptr<Buffer>> RestoreBuffer(const saved::Version& fields,
+                                                        const PartitionImage& image) const;
   // REQUIRES: Holds(version).
   const std::shared_ptr<Buffer>& Find(uint64_t version) const;
   static Payload Lend(const std::shared_ptr<Buffer>& buffer, std::span<const std::byte> bytes);

@@ -163,6 +163,8 @@ absl::StatusOr<size_t> Directory::Declare(const wire::InitItem& item, PartitionS
   spec->key = id.key;
   spec->index = id.index;
   spec->name = item.info().name();
+  spec->shape.assign(item.info().shape().begin(), item.info().shape().end());
+  spec->partitions = item.partitions();
   spec->offset = item.offset();
   spec->elements = static_cast<size_t>(item.elements());
   spec->row_elements =

@@ -1,18 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/service/server_node.h"
 
+#include <optional>
+#include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "proto/base/status_macros.h"
+#include "proto/incarnation.h"
 
 namespace slimps {
+namespace {
+
+MembershipOptions Registering(MembershipOptions options, const Beginning& beginning) {
+  options.restored = beginning.restored;
+  return options;
+}
+
+std::string OwnerName(const wire::Header& header) {
+  const Incarnation own = IncarnationOf(header);
+  return absl::StrCat(absl::Hex(own.high, absl::kZeroPad16), absl::Hex(own.low, absl::kZeroPad16));
+}
+
+}  // namespace
 
 ServerNode::ServerNode(Transport* transport, const MembershipOptions& membership,
                        const ServerOptions& options, const Clock* clock)
+    : ServerNode(transport, membership, options, clock, BeginEmpty(options, clock)) {}
+
+ServerNode::ServerNode(Transport* transport, const MembershipOptions& membership,
+                       const ServerOptions& options, const Clock* clock, Beginning beginning)
     : transport_(transport),
-      membership_(transport, membership),
+      membership_(transport, Registering(membership, beginning)),
       service_(
-          transport, [this] { return membership_.MakeHeader(); }, options, clock) {}
+          transport, [this] { return membership_.MakeHeader(); }, options, clock,
+          std::move(beginning)) {}
 
 ServerNode::~ServerNode() {
   membership_.Stop();  // its thread may be in RequestStop
@@ -24,6 +46,10 @@ absl::Status ServerNode::Serve() {
   SLIMPS_RETURN_IF_ERROR(transport_->Start(this));
   membership_.SetDownHandler([this](absl::Status why) { RequestStop(why); });
   absl::Status result = membership_.Join();
+  if (result.ok()) {
+    result = service_.StartSnapshots(OwnerName(membership_.MakeHeader()),
+                                     [this](const absl::Status& why) { RequestStop(why); });
+  }
   if (result.ok()) {
     MutexLock lock(&mutex_);
     joined_ = true;
@@ -38,6 +64,8 @@ absl::Status ServerNode::Serve() {
     service_.FailPending(result);
     service_.Stop(result);
   }
+  const std::optional<absl::Status> down = membership_.down();
+  if (down.has_value() && down->ok()) service_.RemoveSnapshots();
   const absl::Status left = membership_.Leave();
   transport_->Stop();
   return result.ok() ? left : result;

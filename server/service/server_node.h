@@ -18,6 +18,7 @@
 #include "proto/base/mutex.h"
 #include "proto/net/membership/membership.h"
 #include "proto/net/transport.h"
+#include "server/service/beginning.h"
 #include "server/service/server_service.h"
 
 namespace slimps {
@@ -27,11 +28,15 @@ class ServerNode final : private MessageSink {
   // REQUIRES: `transport` is bound and not started; it and `clock` outlive the node.
   ServerNode(Transport* transport, const MembershipOptions& membership,
              const ServerOptions& options, const Clock* clock);
+
+  // Goes on from `beginning` (beginning.h).
+  ServerNode(Transport* transport, const MembershipOptions& membership,
+             const ServerOptions& options, const Clock* clock, Beginning beginning);
   ~ServerNode() override;
 
   // Joins and serves until the job ends. Every worker that still waited has been answered by then.
   // Returns OK if the job ended in order. Otherwise returns why: could not join, a node was lost,
-  // or RequestStop's reason.
+  // RequestStop's reason, or that another process has its place (FailedPrecondition).
   [[nodiscard]] absl::Status Serve();
 
   // Ends Serve with `why`; OK means in order. The first reason holds.

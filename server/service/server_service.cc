@@ -30,34 +30,6 @@ std::function<void(SteadyTime)> TraceHandOver(std::vector<TraceEvent> answers) {
 
 }  // namespace
 
-// Takes the message's payloads in the order of its items, and sorts the items by shard.
-struct ServerService::Request {
-  Request(PeerId from, Message received, size_t shards)
-      : message(std::move(received)),
-        origin{.peer = from,
-               .worker = message.header.sender().rank(),
-               .request_id = message.header.request_id()},
-        by_shard(shards) {}
-
-  // Checks the size again: an in-process transport may not have compared items with frames.
-  absl::StatusOr<Payload> TakePayload(uint64_t declared_bytes) {
-    if (declared_bytes == 0) return Payload();
-    if (next_payload >= message.payloads.size()) {
-      return absl::InvalidArgumentError("the message has fewer payload frames than its items say");
-    }
-    Payload payload = std::move(message.payloads[next_payload++]);
-    if (payload.size() == declared_bytes) return payload;
-    return absl::DataLossError(absl::StrCat("a payload of ", declared_bytes,
-                                            " bytes was declared, ", payload.size(), " came"));
-  }
-
-  Message message;
-  Origin origin;
-  size_t next_payload = 0;
-  std::vector<ShardItems> by_shard;
-  ReplyOutbox refused;
-};
-
 class ServerService::AckCollector final {
  public:
   AckCollector(ServerService* service, const Origin& origin, size_t shards)
@@ -84,25 +56,48 @@ class ServerService::AckCollector final {
 
 ServerService::ServerService(Transport* transport, std::function<wire::Header()> make_header,
                              const ServerOptions& options, const Clock* clock)
+    : ServerService(transport, std::move(make_header), options, clock, BeginEmpty(options, clock)) {
+}
+
+ServerService::ServerService(Transport* transport, std::function<wire::Header()> make_header,
+                             const ServerOptions& options, const Clock* clock, Beginning beginning)
     : transport_(transport),
       make_header_(std::move(make_header)),
       options_(options),
       clock_(clock),
       admission_(options.job_id, options.num_workers),
-      waiting_(std::make_shared<WaitingBytes>(options.max_waiting_bytes)),
-      directory_(std::max<size_t>(1, options.shard_threads), options.directory) {
-  const auto keep_sum = Optimizer::Create(wire::OptimizerSpec()).value();
-  for (size_t i = 0; i < std::max<size_t>(1, options.shard_threads); ++i) {
+      waiting_(std::move(beginning.waiting)),
+      directory_(std::move(beginning.directory)),
+      mode_(beginning.mode),
+      staleness_(beginning.staleness) {
+  std::vector<Shard*> shards;
+  for (std::unique_ptr<ShardState>& state : beginning.shards) {
     shards_.push_back(
-        std::make_unique<Shard>(options.shard, std::make_unique<ShardState>(keep_sum, clock), clock,
+        std::make_unique<Shard>(options.shard, std::move(state), clock,
                                 [this](Reply reply) { SendReply(std::move(reply)); }));
+    shards.push_back(shards_.back().get());
+  }
+  if (beginning.folder != nullptr) {
+    snapshotter_ = std::make_unique<Snapshotter>(std::move(beginning.folder), std::move(shards),
+                                                 options, clock);
   }
 }
 
 ServerService::~ServerService() { Stop(); }
 
 void ServerService::Stop(const absl::Status& why) {
+  if (snapshotter_ != nullptr) snapshotter_->Stop(why);  // it waits for the shards
   for (const auto& shard : shards_) shard->Stop(why);
+}
+
+absl::Status ServerService::StartSnapshots(const std::string& owner,
+                                           Snapshotter::Done on_replaced) {
+  return snapshotter_ == nullptr ? absl::OkStatus()
+                                 : snapshotter_->Start(owner, std::move(on_replaced));
+}
+
+void ServerService::RemoveSnapshots() {
+  if (snapshotter_ != nullptr) snapshotter_->RemoveAll();
 }
 
 void ServerService::OnBadFrame(PeerId, const absl::Status&) {
@@ -116,7 +111,8 @@ void ServerService::OnUndeliverable(PeerId, const absl::Status&) {
 ServerCounters ServerService::counters() const {
   return {.bad_frames = bad_frames_.load(std::memory_order_relaxed),
           .refused_messages = refused_messages_.load(std::memory_order_relaxed),
-          .undeliverable = undeliverable_.load(std::memory_order_relaxed)};
+          .undeliverable = undeliverable_.load(std::memory_order_relaxed),
+          .snapshots = snapshotter_ == nullptr ? SnapshotCounters() : snapshotter_->counters()};
 }
 
 void ServerService::SetRoster(const wire::Roster& roster) {
@@ -171,6 +167,8 @@ void ServerService::Dispatch(PeerId from, Message message) {
       return HandleSetOptimizer(request.origin, header.set_optimizer());
     case wire::Header::kLeave:
       return HandleLeave(request.origin, header.leave().from_round());
+    case wire::Header::kPersist:
+      return HandlePersist(request.origin);
     default:
       refused_messages_.fetch_add(1, std::memory_order_relaxed);
       return Refuse(from, header.request_id(),
@@ -221,6 +219,7 @@ absl::StatusOr<size_t> ServerService::DeclareInit(const Origin& origin, const wi
   spec->staleness = init.staleness();
   staleness_ = init.staleness();
   spec->num_workers = options_.num_workers;
+  spec->rounds_ahead = options_.snapshots.has_value() ? kReplayedRoundsAhead : kRoundsAhead;
   spec->waiting = waiting_;
   mode_ = mode;
   return shard;
@@ -331,6 +330,13 @@ void ServerService::HandleLeave(const Origin& origin, uint64_t from_round) {
   PostToAll(origin, [worker = origin.worker, from_round](ShardState& state) {
     return state.Leave(worker, from_round);
   });
+}
+
+void ServerService::HandlePersist(const Origin& origin) {
+  const auto answer = [this, origin](const absl::Status& status) { SendAck(origin, status); };
+  if (snapshotter_ == nullptr) return answer(absl::OkStatus());
+  const absl::Status waits = snapshotter_->Persist(answer);
+  if (!waits.ok()) answer(waits);
 }
 
 void ServerService::PostToAll(const Origin& origin,

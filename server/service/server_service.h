@@ -32,29 +32,23 @@
 #include "server/round/partition_spec.h"
 #include "server/round/waiting_bytes.h"
 #include "server/service/admission.h"
+#include "server/service/beginning.h"
 #include "server/service/directory.h"
 #include "server/service/parked_messages.h"
+#include "server/service/request.h"
+#include "server/service/server_options.h"
+#include "server/service/snapshotter.h"
 #include "server/shard/shard.h"
 #include "server/shard/shard_state.h"
 
 namespace slimps {
-
-struct ServerOptions {
-  std::string job_id = "slimps";
-  uint32_t num_workers = 1;
-  size_t shard_threads = 1;
-  absl::Duration max_pull_wait = absl::Minutes(10);  // at most, even if a pull asks for more
-  DirectoryLimits directory;
-  // Bound on pushes of incomplete rounds, in all partitions together. Partial sums are included.
-  size_t max_waiting_bytes = WaitingBytes::kMax;
-  ShardOptions shard;
-};
 
 // Counts what was dropped or refused without reaching a shard.
 struct ServerCounters {
   uint64_t bad_frames = 0;
   uint64_t refused_messages = 0;
   uint64_t undeliverable = 0;
+  SnapshotCounters snapshots;
 };
 
 // Thread-safe, except: OnMessage, OnBadFrame, OnUndeliverable and SetRoster are called on the
@@ -65,11 +59,24 @@ class ServerService final : public MessageSink {
   // REQUIRES: `transport` and `clock` outlive the service.
   ServerService(Transport* transport, std::function<wire::Header()> make_header,
                 const ServerOptions& options, const Clock* clock);
+
+  // Goes on from `beginning` (beginning.h), which was made from the same options.
+  ServerService(Transport* transport, std::function<wire::Header()> make_header,
+                const ServerOptions& options, const Clock* clock, Beginning beginning);
   ~ServerService() override;
 
   void OnMessage(PeerId from, Message message) override;
   void OnBadFrame(PeerId from, const absl::Status& why) override;
   void OnUndeliverable(PeerId to, const absl::Status& why) override;
+
+  // Begins to take snapshots in the name of `owner`, if this server takes any. Calls `on_replaced`,
+  // on a thread of its own, once another process has taken over their folder.
+  // FailedPrecondition, Unavailable: Snapshotter::Start's.
+  [[nodiscard]] absl::Status StartSnapshots(const std::string& owner,
+                                            Snapshotter::Done on_replaced);
+
+  // Removes all snapshots: the job has ended in order. REQUIRES: Stop was called.
+  void RemoveSnapshots();
 
   // Admits the workers of `roster`, and handles the messages that waited for it.
   void SetRoster(const wire::Roster& roster);
@@ -84,7 +91,6 @@ class ServerService final : public MessageSink {
   ServerCounters counters() const;
 
  private:
-  struct Request;      // one admitted message, its items sorted by shard
   class AckCollector;  // sends one Ack once all shards are done
 
   void Receive(EarlyMessage received);
@@ -97,6 +103,7 @@ class ServerService final : public MessageSink {
   void HandleSetOptimizer(const Origin& origin, const wire::SetOptimizer& request);
   absl::Status CheckSetOptimizer(const Origin& origin, const wire::SetOptimizer& request) const;
   void HandleLeave(const Origin& origin, uint64_t from_round);
+  void HandlePersist(const Origin& origin);
   absl::StatusOr<size_t> DeclareInit(const Origin& origin, const wire::Init& init,
                                      const wire::InitItem& item, PartitionSpec* spec);
   // Sends one Error that tells nothing of the job or of this server, whatever the message holds.
@@ -113,6 +120,7 @@ class ServerService final : public MessageSink {
   const ServerOptions options_;
   const Clock* const clock_;
   std::vector<std::unique_ptr<Shard>> shards_;
+  std::unique_ptr<Snapshotter> snapshotter_;  // null: this server takes no snapshots
 
   // Owned by the I/O thread.
   Admission admission_;

@@ -18,10 +18,12 @@ constexpr size_t kContributorBytes = 2;  // at most, of jobs with less than 1638
 // message is sent.
 constexpr size_t kSmallGroupBytes = size_t{64} << 10;
 
-wire::ItemStatus MakeItemStatus(const wire::ItemId& id, const absl::Status& status) {
+wire::ItemStatus MakeItemStatus(const wire::ItemId& id, const absl::Status& status,
+                                std::optional<uint64_t> durable) {
   wire::ItemStatus item;
   *item.mutable_id() = id;
   if (!status.ok()) *item.mutable_status() = ToStatusProto(status);
+  if (durable.has_value()) item.set_durable(*durable);
   return item;
 }
 
@@ -49,17 +51,17 @@ void ReplyOutbox::Grew(Group& group, size_t bytes) {
   open_.erase(open_.begin() + (&group - open_.data()));
 }
 
-void ReplyOutbox::AddInit(const Origin& origin, const wire::ItemId& id,
-                          const absl::Status& status) {
-  wire::ItemStatus item = MakeItemStatus(id, status);
+void ReplyOutbox::AddInit(const Origin& origin, const wire::ItemId& id, const absl::Status& status,
+                          std::optional<uint64_t> durable) {
+  wire::ItemStatus item = MakeItemStatus(id, status, durable);
   Group& group = Find(origin, wire::Header::kInitReply);
   *group.reply.message.header.mutable_init_reply()->add_items() = std::move(item);
   Grew(group, status.message().size());
 }
 
 void ReplyOutbox::AddPush(const Origin& origin, const wire::ItemId& id, const absl::Status& status,
-                          uint64_t decode_ns) {
-  wire::ItemStatus item = MakeItemStatus(id, status);
+                          uint64_t decode_ns, std::optional<uint64_t> durable) {
+  wire::ItemStatus item = MakeItemStatus(id, status, durable);
   item.set_decode_ns(decode_ns);
   Group& group = Find(origin, wire::Header::kPushReply);
   *group.reply.message.header.mutable_push_reply()->add_items() = std::move(item);

@@ -11,6 +11,7 @@
 #define SLIMPS_SERVER_SHARD_REPLY_OUTBOX_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -49,9 +50,11 @@ class ReplyOutbox final {
   static constexpr size_t kGroupBytes = size_t{256} << 10;
   static constexpr size_t kGroupItems = 1024;
 
-  void AddInit(const Origin& origin, const wire::ItemId& id, const absl::Status& status);
+  // `durable` is ItemStatus.durable; nullopt: the server takes no snapshots.
+  void AddInit(const Origin& origin, const wire::ItemId& id, const absl::Status& status,
+               std::optional<uint64_t> durable = std::nullopt);
   void AddPush(const Origin& origin, const wire::ItemId& id, const absl::Status& status,
-               uint64_t decode_ns);
+               uint64_t decode_ns, std::optional<uint64_t> durable = std::nullopt);
 
   // Adds what `item` asked for.
   void AddPull(const Origin& origin, const wire::PullItem& item, size_t elements, WireValue value,

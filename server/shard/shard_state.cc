@@ -58,12 +58,14 @@ void ShardState::HandleItems(ShardItems items) {
   const Origin& origin = items.origin;
   for (InitWork& init : items.inits) {
     const wire::ItemId id = init.id;
-    outbox_.AddInit(origin, id, HandleInit(std::move(init)));
+    const absl::Status status = HandleInit(std::move(init));
+    outbox_.AddInit(origin, id, status, DurableOf(id, origin.worker));
   }
   for (PushWork& push : items.pushes) {
     const wire::ItemId id = push.item.id();
     const absl::StatusOr<uint64_t> decode_ns = HandlePush(origin.worker, std::move(push));
-    outbox_.AddPush(origin, id, decode_ns.status(), decode_ns.value_or(0));
+    outbox_.AddPush(origin, id, decode_ns.status(), decode_ns.value_or(0),
+                    DurableOf(id, origin.worker));
   }
   for (PullWork& pull : items.pulls) HandlePull(origin, std::move(pull));
 }

@@ -30,6 +30,8 @@
 #include "server/round/change_codecs.h"
 #include "server/round/partition.h"
 #include "server/round/partition_spec.h"
+#include "server/saved/image.h"
+#include "server/shard/durable_rounds.h"
 #include "server/shard/pull_queue.h"
 #include "server/shard/reply_outbox.h"
 
@@ -114,6 +116,30 @@ class ShardState final {
   // were none. Otherwise there are replies to take, and perhaps more pulls to answer.
   bool AnswerPutOff();
 
+  // Makes answers say how far snapshots reach (ItemStatus.durable).
+  void TellDurable() { tells_durable_ = true; }
+
+  // Returns the partitions that are initialised.
+  std::vector<PartitionId> Partitions() const;
+
+  // Returns the image of a partition, for the snapshot under way.
+  // REQUIRES: Partitions() has returned it.
+  // ResourceExhausted: there is no memory for the copy.
+  [[nodiscard]] absl::StatusOr<PartitionImage> Save(const PartitionId& id);
+  saved::Shard SaveShard() const;
+
+  // Notes that the snapshot with the newest images is on the disk.
+  void NoteSnapshot();
+
+  // Takes over a partition from the newest snapshot. `waiting`: Partition::Restore.
+  // DataLoss, InvalidArgument: Partition::Restore's, or the partition is there already.
+  [[nodiscard]] absl::Status Restore(const PartitionImage& image,
+                                     std::shared_ptr<WaitingBytes> waiting);
+
+  // Takes over what one shard gave to new partitions. Several shards' are put together.
+  // InvalidArgument: the optimizer makes no sense.
+  [[nodiscard]] absl::Status RestoreShard(const saved::Shard& fields);
+
   // True if TakeReplies should be called before more items are handled. Without that call the
   // copies of one worker's next request might find no room.
   bool has_many_copies() const { return copied_bytes_ > max_copied_bytes_ / 2; }
@@ -128,6 +154,7 @@ class ShardState final {
     PullQueue pulls;
     int32_t priority = 0;          // of the newest push
     std::optional<Turn> complete;  // its place in complete_
+    DurableRounds durable;
   };
 
   absl::Status HandleInit(InitWork work);
@@ -148,6 +175,7 @@ class ShardState final {
   // Applies what is complete in `slot`. So what follows does not depend on when the thread found
   // time for it.
   void Settle(Slot& slot);
+  std::optional<uint64_t> DurableOf(const wire::ItemId& id, uint32_t worker) const;
   uint64_t MeasureDecode(PayloadFormat format, const Payload& payload, size_t elements) const;
 
   const Clock* const clock_;
@@ -165,6 +193,7 @@ class ShardState final {
   std::vector<Slot*> put_off_;
   SteadyTime next_deadline_ = SteadyTime::InfiniteFuture();
   absl::Status failure_;
+  bool tells_durable_ = false;
 };
 
 }  // namespace slimps

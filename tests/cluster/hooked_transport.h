@@ -35,6 +35,7 @@ class HookedTransport final : public Transport {
   absl::StatusOr<PeerId> Connect(std::string_view address) override {
     return inner_->Connect(address);
   }
+  void Disconnect(PeerId peer) override { inner_->Disconnect(peer); }
   absl::Status Send(PeerId to, Message message, SendOptions options) override {
     const absl::Status hooked = hook_ ? hook_(message) : absl::OkStatus();
     return hooked.ok() ? inner_->Send(to, std::move(message), std::move(options)) : hooked;

@@ -25,6 +25,7 @@ class OwnedFaultyTransport final : public Transport {
   absl::StatusOr<PeerId> Connect(std::string_view address) override {
     return faulty_.Connect(address);
   }
+  void Disconnect(PeerId peer) override { faulty_.Disconnect(peer); }
   absl::Status Send(PeerId to, Message message, SendOptions options) override {
     return faulty_.Send(to, std::move(message), std::move(options));
   }

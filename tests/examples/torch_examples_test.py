@@ -54,6 +54,17 @@ class TorchExamples(unittest.TestCase):
         self.assertEqual(1, len(found), said)
         return [float(number) for number in found[0] if number]
 
+    def test_a_machine_without_a_gpu_says_so_in_one_line(self):
+        for name in ("train_mnist_torch", "resnet_cifar10_torch", "char_lstm_torch"):
+            said = subprocess.run(
+                example(name, "--mode=plain", "--device=cuda", "--max_steps=1"),
+                env={**os.environ, **ENVIRONMENT, "CUDA_VISIBLE_DEVICES": ""},
+                stderr=subprocess.PIPE,
+                universal_newlines=True,
+            )
+            self.assertEqual(1, said.returncode, said.stderr)
+            self.assertRegex(said.stderr, "^--device=cuda: torch .* finds no GPU here\n$")
+
     def test_digits_three_ways(self):
         plain = subprocess.run(
             example("train_mnist_torch", "--mode=plain", "--max_steps=60", "--batch=64"),

@@ -3,11 +3,12 @@
 
 say=TEXT  print it                    exit=N     exit with status N
 wait      until a signal ends it      kill=NAME  die by this signal
+once=P    make the file P and die by SIGKILL, unless P exists
 until=P   until the file P exists     touch=P    make the file P
 child=P   start a sleeping child, write its pid to P, and go on
 trap=P    on SIGINT or SIGTERM write the signal's name to P and exit 0
 env=NAME  print NAME=value
-pid=P     write its pid to P
+pid=P     write its pid to P            arguments  print the last two
 blame=P   print, as a server, that the pid in P has failed
 """
 
@@ -53,6 +54,12 @@ def play(arguments):
             sys.exit(int(value))
         elif verb == "kill":
             os.kill(os.getpid(), getattr(signal, value))
+        elif verb == "arguments":
+            print(" ".join(arguments[-2:]), flush=True)
+        elif verb == "once":
+            if not os.path.exists(value):
+                write(value, "")
+                os.kill(os.getpid(), signal.SIGKILL)
         elif verb == "touch":
             write(value, "")
         elif verb == "pid":

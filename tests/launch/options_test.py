@@ -14,9 +14,9 @@ from slimps_launch import __main__ as main_module
 from slimps_launch import command
 from slimps_launch import errors
 from slimps_launch import job_launch
-from slimps_launch import on_mpi
-from slimps_launch import on_ssh
 from slimps_launch.identity import keys
+from slimps_launch.places import on_mpi
+from slimps_launch.places import on_ssh
 
 
 class LaunchFlagsTest(unittest.TestCase):
@@ -35,6 +35,21 @@ class LaunchFlagsTest(unittest.TestCase):
                 with self.subTest(where), self.assertRaises(SystemExit):
                     command.launch(arguments, None)
             self.assertIn("--trace goes with --on local", said.getvalue())
+
+    def refused(self, *flags):
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            with self.assertRaises(SystemExit):
+                command.launch([*flags, "--workers=1", "--servers=1", "--", "true"], None)
+        return said.getvalue()
+
+    def test_servers_are_started_again_on_this_machine_alone(self):
+        self.assertIn("--restart goes with --on local", self.refused("--on=mpi", "--restart=1"))
+
+    def test_snapshots_are_for_restarts(self):
+        self.assertIn("goes with --restart N", self.refused("--snapshot_dir=d"))
+        self.assertIn("goes with --restart N", self.refused("--snapshot_every=5"))
+        self.assertIn('got "0"', self.refused("--restart=1", "--snapshot_every=0"))
+        self.assertIn('got "-1"', self.refused("--restart=-1"))
 
 
 class ConsoleTest(unittest.TestCase):

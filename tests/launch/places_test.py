@@ -8,10 +8,10 @@ from unittest import mock
 from slimps_launch import cores
 from slimps_launch import engine
 from slimps_launch import errors
-from slimps_launch import hosts
+from slimps_launch.places import hosts
 from slimps_launch import job_launch
 from slimps_launch import network
-from slimps_launch import on_slurm
+from slimps_launch.places import on_slurm
 from slimps_launch import run_command
 
 TORCHRUN = {

@@ -180,6 +180,27 @@ void AddData(const std::function<Message*(const char*)>& add) {
   add("leave")->header.mutable_leave()->set_from_round(8);
 }
 
+// Adds what servers that are started again say, and are told.
+void AddRestarts(const std::function<Message*(const char*)>& add) {
+  wire::Register* reg = add("restarts/register")->header.mutable_register_();
+  reg->set_role(wire::SERVER);
+  reg->set_wanted_rank(1);
+  reg->add_endpoints("tcp://127.0.0.1:4712");
+  reg->set_num_workers(2);
+  reg->set_num_servers(2);
+  reg->set_restored(true);
+  add("restarts/welcome")->header.mutable_welcome()->set_servers_may_return(true);
+  wire::Roster* roster = add("restarts/roster")->header.mutable_roster();
+  roster->set_epoch(5);
+  wire::RosterEntry* entry = roster->add_nodes();
+  entry->mutable_node()->set_role(wire::SERVER);
+  entry->set_restarts(3);
+  wire::ItemStatus* status = add("restarts/push_reply")->header.mutable_push_reply()->add_items();
+  status->mutable_id()->set_ticket(17);
+  status->set_durable(8);
+  add("restarts/persist")->header.mutable_persist();
+}
+
 // Adds row-sparse tensors, the optimizer's state and hyperparameters: other contents of the verbs
 // above.
 void AddMomenta(const std::function<Message*(const char*)>& add) {
@@ -274,6 +295,7 @@ void AddRowsAndState(const std::function<Message*(const char*)>& add) {
   for (const uint32_t worker : {0u, 2u, 300u}) combined->add_contributors(worker);
   AttachPayload(combined, FloatPayload({0.6f, 0.8f}), PayloadHashing::kXxh3, message);
   AddMomenta(add);
+  AddRestarts(add);
 }
 
 }  // namespace

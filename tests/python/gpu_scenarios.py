@@ -7,16 +7,20 @@ The library's GPUs are host memory, and it notes what would be wrong on a real o
 import ctypes
 import gc
 import queue
+import signal
 import sys
+import threading
 import weakref
 
 import numpy as np
 import slimps
+from slimps import native
 
 SHAPE = (3, 5)
 
 cuda = ctypes.CDLL("libcuda.so.1")
 cuda.slimps_fake_misuses.restype = ctypes.c_char_p
+cuda.slimps_fake_pinned_bytes.restype = ctypes.c_size_t
 
 
 class GpuArray:
@@ -238,6 +242,54 @@ def a_local_store():
     np.testing.assert_array_equal(full(9), out.values())
     store.pushpull("w", GpuArray(full(5)), out=out)
     np.testing.assert_array_equal(full(5), out.values())
+
+
+def an_old_driver_is_refused():
+    try:
+        native.copy(slimps._gpu.find(GpuArray(full(1)), "array"), full(0))
+    except slimps.FailedPreconditionError as refused:
+        assert str(refused) == (
+            "the CUDA driver is too old: libcuda.so.1 is of CUDA 9.2, expected 10.1 or later"
+        ), refused
+    else:
+        raise AssertionError("expected an error")
+
+
+def copies_keep_the_last_buffer_alone():
+    for elements in (1 << 20, 1 << 19, 3 << 19):
+        out = np.zeros(elements, np.float32)
+        native.copy(slimps._gpu.find(GpuArray(np.ones(elements)), "array"), out)
+        assert out.all()
+        assert cuda.slimps_fake_pinned_bytes() == 4 * elements, cuda.slimps_fake_pinned_bytes()
+
+
+def ctrl_c_ends_the_wait_for_a_copy():
+    array, out = GpuArray(full(7)), full(0)
+    freed = array.freed
+    released = threading.Event()
+
+    def release():
+        cuda.slimps_fake_release()
+        released.set()
+
+    cuda.slimps_fake_hold()
+    main = threading.get_ident()
+    threading.Timer(0.1, signal.pthread_kill, (main, signal.SIGINT)).start()
+    late = threading.Timer(60, release)  # a copy that hears nothing ends then
+    late.start()
+    try:
+        native.copy(slimps._gpu.find(array, "array"), out)
+        raise AssertionError("expected KeyboardInterrupt")
+    except KeyboardInterrupt:
+        assert not released.is_set()
+    late.cancel()
+    del array
+    gc.collect()
+    assert freed.alive, "the copy has not read it"
+    release()
+    while freed.alive:
+        gc.collect()
+    np.testing.assert_array_equal(full(7), out)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,10 @@
 """Arrays on GPUs, of a driver of the tests' own. gpu_scenarios.py describes each scenario."""
 
 import contextlib
+import importlib.util
 import os
+import subprocess
+import sys
 
 import jobs
 import numpy as np
@@ -28,6 +31,21 @@ def test_two_workers(scenario, monkeypatch):
     jobs.run("gpu_scenarios", scenario)
 
 
+@pytest.mark.parametrize(
+    "scenario, version",
+    [
+        ("an_old_driver_is_refused", "9020"),
+        ("copies_keep_the_last_buffer_alone", "10010"),
+        ("ctrl_c_ends_the_wait_for_a_copy", "12090"),
+    ],
+)
+def test_one_process(scenario, version, monkeypatch):
+    monkeypatch.setenv("LD_LIBRARY_PATH", FAKE)
+    monkeypatch.setenv("SLIMPS_FAKE_CUDA_VERSION", version)
+    path = importlib.util.find_spec("gpu_scenarios").origin
+    subprocess.run([sys.executable, path, scenario], check=True, timeout=300)
+
+
 class Elsewhere:
     __cuda_array_interface__ = {"shape": (3,), "typestr": "<f4", "data": (4096, False)}
 
@@ -41,8 +59,12 @@ def local_store():
 def test_a_machine_without_a_driver_says_so(a_store):
     with a_store() as store:
         store.init("w", np.zeros(3, np.float32))
-        with pytest.raises(
-            (slimps.FailedPreconditionError, slimps.InvalidArgumentError),
-            match="push of key w: (no CUDA d|the CUDA driver is too old|memory of the host)",
+        for call, what in (
+            (lambda: store.push("w", Elsewhere()), "push of key w"),
+            (lambda: store.init("v", Elsewhere()), "init of key 'v'"),
         ):
-            store.push("w", Elsewhere())
+            with pytest.raises(
+                (slimps.FailedPreconditionError, slimps.InvalidArgumentError),
+                match=what + ": (no CUDA d|the CUDA driver is too old|memory of the host)",
+            ):
+                call()

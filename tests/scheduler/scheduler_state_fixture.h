@@ -4,6 +4,7 @@
 #define SLIMPS_TESTS_SCHEDULER_SCHEDULER_STATE_FIXTURE_H_
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -19,6 +20,21 @@ inline constexpr uint64_t kWorker1 = 3;
 
 class SchedulerStateTest : public testing::Test {
  protected:
+  explicit SchedulerStateTest(absl::Duration restart_timeout = absl::ZeroDuration())
+      : options_({.job_id = "job",
+                  .num_workers = 2,
+                  .num_servers = 1,
+                  .heartbeat_interval = absl::Seconds(1),
+                  .heartbeat_timeout = absl::Seconds(10),
+                  .roster_timeout = absl::Seconds(60),
+                  .restart_timeout = restart_timeout,
+                  .has_journal = restart_timeout > absl::ZeroDuration(),
+                  .shutdown_grace = absl::Seconds(5)}) {
+    MakeState();
+  }
+
+  void MakeState() { state_.emplace(options_, clock_.Now()); }
+
   static wire::Header HeaderOf(uint64_t node) {
     wire::Header header;
     header.set_job_id("job");
@@ -30,19 +46,22 @@ class SchedulerStateTest : public testing::Test {
 
   // Hands `header` to the scheduler. Returns the messages that `node` gets in answer.
   std::vector<wire::Header> Tell(uint64_t node, const wire::Header& header) {
-    return Sort(state_.Handle(PeerId{node}, header, clock_.Now()), node);
+    return Sort(state_->Handle(PeerId{node}, header, clock_.Now()), node);
   }
-  std::vector<wire::Header> Tick(uint64_t node) { return Sort(state_.Tick(clock_.Now()), node); }
-  std::vector<wire::Header> Register(uint64_t node) {
+  std::vector<wire::Header> Tick(uint64_t node) { return Sort(state_->Tick(clock_.Now()), node); }
+  static wire::Header RegistrationOf(uint64_t node, wire::Role role) {
     wire::Header header = HeaderOf(node);
-    header.mutable_register_()->set_role(node == kServer ? wire::SERVER : wire::WORKER);
+    header.mutable_register_()->set_role(role);
     header.mutable_register_()->set_wanted_rank(-1);
     header.mutable_register_()->set_num_workers(2);
     header.mutable_register_()->set_num_servers(1);
     header.mutable_register_()->set_host("alpha");
     header.mutable_register_()->set_pid(node);
     header.mutable_register_()->add_endpoints("tcp://127.0.0.1:1");
-    return Tell(node, header);
+    return header;
+  }
+  std::vector<wire::Header> Register(uint64_t node) {
+    return Tell(node, RegistrationOf(node, node == kServer ? wire::SERVER : wire::WORKER));
   }
   std::vector<wire::Header> Heartbeat(uint64_t node) {
     wire::Header header = HeaderOf(node);
@@ -56,43 +75,37 @@ class SchedulerStateTest : public testing::Test {
   }
   void RegisterAll() {
     for (const uint64_t node : {kServer, kWorker0, kWorker1}) Register(node);
-    ASSERT_EQ(state_.phase(), SchedulerState::Phase::kRunning);
+    ASSERT_EQ(state_->phase(), SchedulerState::Phase::kRunning);
     others_.clear();
   }
 
   // Advances the clock past the quiet time that must follow the last goodbye.
   void LetItBeQuiet() {
     clock_.Advance(absl::Milliseconds(300));
-    state_.Tick(clock_.Now());
+    state_->Tick(clock_.Now());
   }
 
   // Returns the messages that `node` got in the last step, when another node was addressed.
   std::vector<wire::Header> Others(uint64_t node) { return Of(others_, node); }
 
   FakeClock clock_;
-  SchedulerState state_{{.job_id = "job",
-                         .num_workers = 2,
-                         .num_servers = 1,
-                         .heartbeat_interval = absl::Seconds(1),
-                         .heartbeat_timeout = absl::Seconds(10),
-                         .roster_timeout = absl::Seconds(60),
-                         .shutdown_grace = absl::Seconds(5)},
-                        clock_.Now()};
+  const SchedulerOptions options_;
+  std::optional<SchedulerState> state_;
 
  private:
-  static std::vector<wire::Header> Of(const SchedulerState::Outbox& outbox, uint64_t node) {
+  static std::vector<wire::Header> Of(const Outbox& outbox, uint64_t node) {
     std::vector<wire::Header> headers;
     for (const auto& outgoing : outbox) {
       if (outgoing.to == PeerId{node}) headers.push_back(outgoing.header);
     }
     return headers;
   }
-  std::vector<wire::Header> Sort(SchedulerState::Outbox outbox, uint64_t node) {
+  std::vector<wire::Header> Sort(Outbox outbox, uint64_t node) {
     others_ = outbox;
     return Of(outbox, node);
   }
   static inline uint64_t next_request_ = 100;
-  SchedulerState::Outbox others_;
+  Outbox others_;
 };
 
 }  // namespace slimps

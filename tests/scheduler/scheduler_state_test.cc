@@ -31,7 +31,7 @@ TEST_F(SchedulerStateTest, TheLastToComeMakesTheRosterGoToEveryone) {
     ASSERT_EQ(Others(node).size(), 1u);
     EXPECT_EQ(Others(node)[0].roster().nodes_size(), 3);
   }
-  EXPECT_EQ(state_.phase(), Phase::kRunning);
+  EXPECT_EQ(state_->phase(), Phase::kRunning);
 }
 
 TEST_F(SchedulerStateTest, ALostAnswerToRegisterIsGivenAgain) {
@@ -64,18 +64,18 @@ TEST_F(SchedulerStateTest, ASilentNodeIsNamedToEveryoneAndTheJobFails) {
   EXPECT_THAT(told[0].node_down().reason(), HasSubstr("worker 1 (host alpha, pid 3)"));
   EXPECT_THAT(told[1].shutdown().reason().message(), HasSubstr("worker 1"));
   EXPECT_EQ(Others(kServer).size(), 2u);
-  EXPECT_EQ(state_.phase(), Phase::kFailed);
-  EXPECT_THAT(std::string(state_.result().message()), HasSubstr("silent for over 10s"));
+  EXPECT_EQ(state_->phase(), Phase::kFailed);
+  EXPECT_THAT(std::string(state_->result().message()), HasSubstr("silent for over 10s"));
 }
 
 TEST_F(SchedulerStateTest, WhatWasNotDeliveredYetIsNoSilence) {
   RegisterAll();
   clock_.Advance(absl::Seconds(20));
-  state_.Tick(clock_.Now(), clock_.Now() - absl::Seconds(10));
-  EXPECT_EQ(state_.phase(), Phase::kRunning);
+  state_->Tick(clock_.Now(), clock_.Now() - absl::Seconds(10));
+  EXPECT_EQ(state_->phase(), Phase::kRunning);
   for (const uint64_t node : {kServer, kWorker0, kWorker1}) Heartbeat(node);
-  state_.Tick(clock_.Now(), clock_.Now());
-  EXPECT_EQ(state_.phase(), Phase::kRunning);
+  state_->Tick(clock_.Now(), clock_.Now());
+  EXPECT_EQ(state_->phase(), Phase::kRunning);
 }
 
 TEST_F(SchedulerStateTest, AFailedJobIsDoneWhenTheRestHasLeft) {
@@ -84,30 +84,30 @@ TEST_F(SchedulerStateTest, AFailedJobIsDoneWhenTheRestHasLeft) {
   error.mutable_error()->mutable_status()->set_code(3);
   error.mutable_error()->mutable_status()->set_message("NaN in key s:w");
   EXPECT_TRUE(Tell(kWorker1, error).at(0).has_ack());
-  EXPECT_EQ(state_.phase(), Phase::kFailed);
-  EXPECT_THAT(std::string(state_.result().message()), HasSubstr("worker 1"));
-  EXPECT_THAT(std::string(state_.result().message()), HasSubstr("NaN in key s:w"));
+  EXPECT_EQ(state_->phase(), Phase::kFailed);
+  EXPECT_THAT(std::string(state_->result().message()), HasSubstr("worker 1"));
+  EXPECT_THAT(std::string(state_->result().message()), HasSubstr("NaN in key s:w"));
   ASSERT_EQ(Others(kServer).size(), 2u);
   EXPECT_THAT(Others(kServer)[0].node_down().reason(), HasSubstr("NaN in key s:w"));
   Goodbye(kServer);
-  EXPECT_EQ(state_.phase(), Phase::kFailed);
+  EXPECT_EQ(state_->phase(), Phase::kFailed);
   LetItBeQuiet();
-  EXPECT_EQ(state_.phase(), Phase::kFailed);
+  EXPECT_EQ(state_->phase(), Phase::kFailed);
   Goodbye(kWorker0);
   LetItBeQuiet();
-  EXPECT_EQ(state_.phase(), Phase::kDone);
+  EXPECT_EQ(state_->phase(), Phase::kDone);
 }
 
 TEST_F(SchedulerStateTest, WhoseConnectionIsGoneIsWaitedForInARunningJobAlone) {
   RegisterAll();
-  state_.ConnectionGone(PeerId{kWorker0});
-  EXPECT_EQ(state_.members().LiveMembers().size(), 3u) << "it may come back";
+  state_->ConnectionGone(PeerId{kWorker0});
+  EXPECT_EQ(state_->members().LiveMembers().size(), 3u) << "it may come back";
   Others(kServer);
-  state_.Abort(absl::CancelledError("enough"), clock_.Now());
-  for (const uint64_t node : {kServer, kWorker0, kWorker1}) state_.ConnectionGone(PeerId{node});
+  state_->Abort(absl::CancelledError("enough"), clock_.Now());
+  for (const uint64_t node : {kServer, kWorker0, kWorker1}) state_->ConnectionGone(PeerId{node});
   LetItBeQuiet();
-  EXPECT_EQ(state_.phase(), Phase::kDone);
-  EXPECT_THAT(std::string(state_.result().message()), HasSubstr("enough"));
+  EXPECT_EQ(state_->phase(), Phase::kDone);
+  EXPECT_THAT(std::string(state_->result().message()), HasSubstr("enough"));
 }
 
 TEST_F(SchedulerStateTest, AReportedFailureIsAcknowledgedAsOftenAsItComes) {
@@ -122,19 +122,19 @@ TEST_F(SchedulerStateTest, AReportedFailureIsAcknowledgedAsOftenAsItComes) {
     EXPECT_EQ(answers[0].request_id(), error.request_id());
     EXPECT_EQ(Others(kServer).empty(), time == 1) << "told once";
   }
-  EXPECT_THAT(std::string(state_.result().message()), HasSubstr("disk full"));
+  EXPECT_THAT(std::string(state_->result().message()), HasSubstr("disk full"));
 }
 
 TEST_F(SchedulerStateTest, AFailedJobIsDoneWhenTheGraceIsOver) {
   RegisterAll();
-  state_.Abort(absl::CancelledError("stopped"), clock_.Now());
-  EXPECT_EQ(state_.phase(), Phase::kFailed);
+  state_->Abort(absl::CancelledError("stopped"), clock_.Now());
+  EXPECT_EQ(state_->phase(), Phase::kFailed);
   clock_.Advance(absl::Seconds(1));
   EXPECT_EQ(Tick(kServer).size(), 1u);  // told again: the first message may be lost
   clock_.Advance(absl::Seconds(4));
   Tick(kServer);
-  EXPECT_EQ(state_.phase(), Phase::kDone);
-  EXPECT_EQ(state_.result().message(), "stopped");
+  EXPECT_EQ(state_->phase(), Phase::kDone);
+  EXPECT_EQ(state_->result().message(), "stopped");
 }
 
 TEST_F(SchedulerStateTest, TheLastWorkersGoodbyeShutsTheServersDownInOrder) {
@@ -144,11 +144,11 @@ TEST_F(SchedulerStateTest, TheLastWorkersGoodbyeShutsTheServersDownInOrder) {
   Goodbye(kWorker1);
   ASSERT_EQ(Others(kServer).size(), 1u);
   EXPECT_EQ(Others(kServer)[0].shutdown().reason().code(), 0u);
-  EXPECT_EQ(state_.phase(), Phase::kEnding);
+  EXPECT_EQ(state_->phase(), Phase::kEnding);
   EXPECT_EQ(Goodbye(kServer)[0].body_case(), wire::Header::kAck);
   LetItBeQuiet();
-  EXPECT_EQ(state_.phase(), Phase::kDone);
-  EXPECT_TRUE(state_.result().ok());
+  EXPECT_EQ(state_->phase(), Phase::kDone);
+  EXPECT_TRUE(state_->result().ok());
 }
 
 // Once the scheduler ended right after it sent an acknowledgement, which was lost with its
@@ -158,14 +158,14 @@ TEST_F(SchedulerStateTest, TheEndWaitsUntilNoGoodbyeIsRepeated) {
   for (const uint64_t node : {kWorker0, kWorker1, kServer}) Goodbye(node);
   clock_.Advance(absl::Milliseconds(299));
   Tick(kServer);
-  EXPECT_EQ(state_.phase(), Phase::kEnding);
+  EXPECT_EQ(state_->phase(), Phase::kEnding);
   EXPECT_EQ(Goodbye(kServer)[0].body_case(), wire::Header::kAck);
   clock_.Advance(absl::Milliseconds(299));
   Tick(kServer);
-  EXPECT_EQ(state_.phase(), Phase::kEnding);
+  EXPECT_EQ(state_->phase(), Phase::kEnding);
   clock_.Advance(absl::Milliseconds(1));
   Tick(kServer);
-  EXPECT_EQ(state_.phase(), Phase::kDone);
+  EXPECT_EQ(state_->phase(), Phase::kDone);
 }
 
 TEST_F(SchedulerStateTest, ARepeatedGoodbyeIsAcknowledgedAgain) {
@@ -174,7 +174,7 @@ TEST_F(SchedulerStateTest, ARepeatedGoodbyeIsAcknowledgedAgain) {
   const auto again = Goodbye(kWorker0);
   ASSERT_EQ(again.size(), 1u);
   EXPECT_EQ(again[0].body_case(), wire::Header::kAck);
-  EXPECT_EQ(state_.phase(), Phase::kRunning);
+  EXPECT_EQ(state_->phase(), Phase::kRunning);
 }
 
 TEST_F(SchedulerStateTest, AServerThatIsGoneDoesNotHoldTheEndForEver) {
@@ -183,14 +183,14 @@ TEST_F(SchedulerStateTest, AServerThatIsGoneDoesNotHoldTheEndForEver) {
   Goodbye(kWorker1);
   clock_.Advance(absl::Seconds(5));
   Tick(kServer);
-  EXPECT_EQ(state_.phase(), Phase::kDone);
-  EXPECT_TRUE(state_.result().ok());
+  EXPECT_EQ(state_->phase(), Phase::kDone);
+  EXPECT_TRUE(state_->result().ok());
 }
 
 TEST_F(SchedulerStateTest, AServerThatLeavesEarlyFailsTheJob) {
   RegisterAll();
   Goodbye(kServer);
-  EXPECT_EQ(state_.phase(), Phase::kFailed);
+  EXPECT_EQ(state_->phase(), Phase::kFailed);
   ASSERT_EQ(Others(kWorker0).size(), 2u);
   EXPECT_THAT(Others(kWorker0)[0].node_down().reason(),
               HasSubstr("left while workers are in the job"));
@@ -199,7 +199,7 @@ TEST_F(SchedulerStateTest, AServerThatLeavesEarlyFailsTheJob) {
 TEST_F(SchedulerStateTest, AnIncompleteRosterFailsSayingWhoIsMissing) {
   Register(kWorker0);
   for (int i = 0; i < 60; ++i) {
-    EXPECT_EQ(state_.phase(), Phase::kForming);
+    EXPECT_EQ(state_->phase(), Phase::kForming);
     clock_.Advance(absl::Seconds(1));
     Heartbeat(kWorker0);
     if (i < 59) Tick(kWorker0);
@@ -208,21 +208,21 @@ TEST_F(SchedulerStateTest, AnIncompleteRosterFailsSayingWhoIsMissing) {
   ASSERT_EQ(told.size(), 1u);
   EXPECT_EQ(told[0].shutdown().reason().message(),
             "roster incomplete after 1m: waiting for 1 server and 1 worker");
-  EXPECT_EQ(state_.result().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(state_->result().code(), absl::StatusCode::kDeadlineExceeded);
 }
 
 TEST_F(SchedulerStateTest, WhoComesAndWhoIsRefusedIsToldAtOnceAndWhoIsMissingAfterTenSeconds) {
   Register(kWorker0);
   Register(kWorker0);  // a repeated registration is no news
-  EXPECT_THAT(state_.TakeNews(), ElementsAre("worker 0 (host alpha, pid 2) listens at "
-                                             "tcp://127.0.0.1:1; missing: 1 server and 1 worker"));
+  EXPECT_THAT(state_->TakeNews(), ElementsAre("worker 0 (host alpha, pid 2) listens at "
+                                              "tcp://127.0.0.1:1; missing: 1 server and 1 worker"));
   wire::Header mistaken = HeaderOf(77);
   mistaken.mutable_register_()->set_role(wire::WORKER);
   mistaken.mutable_register_()->set_num_workers(3);
   mistaken.mutable_register_()->set_num_servers(1);
   mistaken.mutable_register_()->set_host("beta");
   Tell(77, mistaken);
-  const std::vector<std::string> refused = state_.TakeNews();
+  const std::vector<std::string> refused = state_->TakeNews();
   ASSERT_EQ(refused.size(), 1u);
   EXPECT_THAT(refused[0], HasSubstr("refused a worker (host beta, pid 0): wrong counts"));
   EXPECT_THAT(refused[0], HasSubstr("was told 3 workers"));
@@ -233,7 +233,7 @@ TEST_F(SchedulerStateTest, WhoComesAndWhoIsRefusedIsToldAtOnceAndWhoIsMissingAft
   clock_.Advance(absl::Seconds(10));
   Heartbeat(kWorker0);
   Tick(kWorker0);
-  const std::vector<std::string> missing = state_.TakeNews();
+  const std::vector<std::string> missing = state_->TakeNews();
   ASSERT_EQ(missing.size(), 2u);
   EXPECT_THAT(missing[0], HasSubstr("after 10s the job waits for 1 server and 1 worker; there: "
                                     "worker 0 (host alpha, pid 2)"));
@@ -248,13 +248,13 @@ TEST_F(SchedulerStateTest, AWorkerThatStartsAgainWhileTheJobFormsTakesItsOwnRank
   EXPECT_TRUE(Register(kAgain).empty()) << "is worker 0 alive?";
   ASSERT_EQ(Others(kWorker0).size(), 1u);
   EXPECT_TRUE(Others(kWorker0)[0].heartbeat().answer_at_once());
-  state_.ConnectionGone(PeerId{kWorker0});
+  state_->ConnectionGone(PeerId{kWorker0});
   const auto answer = Tick(kAgain);
   ASSERT_EQ(answer.size(), 2u);
   EXPECT_EQ(answer[0].welcome().rank(), 0u);
   EXPECT_EQ(Register(kWorker1).at(0).welcome().rank(), 1u);
   Register(kServer);
-  EXPECT_EQ(state_.phase(), Phase::kRunning);
+  EXPECT_EQ(state_->phase(), Phase::kRunning);
 }
 
 TEST_F(SchedulerStateTest, ARestartWhoseFormerProcessIsSilentTakesItsRankAfterTheProbeTimeout) {
@@ -266,7 +266,7 @@ TEST_F(SchedulerStateTest, ARestartWhoseFormerProcessIsSilentTakesItsRankAfterTh
   EXPECT_TRUE(Tick(kAgain).empty());
   clock_.Advance(absl::Milliseconds(1));
   EXPECT_EQ(Tick(kAgain).at(0).welcome().rank(), 0u);
-  EXPECT_EQ(state_.members().LiveMembers().size(), 1u);
+  EXPECT_EQ(state_->members().LiveMembers().size(), 1u);
 }
 
 TEST_F(SchedulerStateTest, ASecondWorkerOfOneMachineIsLetInAsSoonAsTheFirstAnswers) {
@@ -283,7 +283,7 @@ TEST_F(SchedulerStateTest, ANodeThatFallsSilentWhileFormingLosesItsPlace) {
   Register(kWorker0);
   clock_.Advance(absl::Seconds(11));
   Tick(kWorker0);
-  EXPECT_EQ(state_.phase(), Phase::kForming);
+  EXPECT_EQ(state_->phase(), Phase::kForming);
   EXPECT_EQ(Register(kWorker1)[0].welcome().rank(), 0u);
 }
 
@@ -302,7 +302,7 @@ TEST_F(SchedulerStateTest, ARefusalSaysWhy) {
 
 TEST_F(SchedulerStateTest, AJobThatIsOverTakesNoOne) {
   RegisterAll();
-  state_.Abort(absl::CancelledError("stopped"), clock_.Now());
+  state_->Abort(absl::CancelledError("stopped"), clock_.Now());
   EXPECT_THAT(Register(99)[0].error().status().message(),
               HasSubstr("the job is over: it has failed"));
 }
@@ -317,13 +317,13 @@ TEST_F(SchedulerStateTest, ThoseRefusedAreStrangers) {
   wire::Header registration = HeaderOf(99);
   registration.mutable_register_()->set_role(wire::WORKER);
   for (const wire::Header& said : {goodbye, error, registration}) {
-    const SchedulerState::Outbox answers = state_.Handle(PeerId{99}, said, clock_.Now());
+    const Outbox answers = state_->Handle(PeerId{99}, said, clock_.Now());
     ASSERT_EQ(answers.size(), 1u);
     EXPECT_TRUE(answers[0].to_stranger);
     EXPECT_LT(answers[0].header.ByteSizeLong(), size_t{200}) << answers[0].header.DebugString();
   }
-  EXPECT_EQ(state_.phase(), Phase::kRunning);
-  EXPECT_EQ(state_.members().LiveMembers().size(), 3u);
+  EXPECT_EQ(state_->phase(), Phase::kRunning);
+  EXPECT_EQ(state_->members().LiveMembers().size(), 3u);
 }
 
 TEST_F(SchedulerStateTest, WhoShowsAMembersIncarnationElsewhereCannotEndTheJob) {
@@ -335,25 +335,25 @@ TEST_F(SchedulerStateTest, WhoShowsAMembersIncarnationElsewhereCannotEndTheJob) 
     } else {
       said.mutable_goodbye();
     }
-    const SchedulerState::Outbox probe = state_.Handle(PeerId{99}, said, clock_.Now());
+    const Outbox probe = state_->Handle(PeerId{99}, said, clock_.Now());
     ASSERT_EQ(probe.size(), 1u);
     EXPECT_EQ(probe[0].to, PeerId{kWorker0});
     EXPECT_TRUE(probe[0].header.heartbeat().answer_at_once());
     Heartbeat(kWorker0);
   }
-  EXPECT_EQ(state_.phase(), Phase::kRunning);
-  EXPECT_EQ(state_.members().LiveMembers().size(), 3u);
+  EXPECT_EQ(state_->phase(), Phase::kRunning);
+  EXPECT_EQ(state_->members().LiveMembers().size(), 3u);
 }
 
 TEST_F(SchedulerStateTest, AMemberThatReconnectsGoesOnWhereItIsNow) {
   RegisterAll();
   wire::Header heartbeat = HeaderOf(kWorker0);
   heartbeat.mutable_heartbeat()->set_sequence(1);
-  EXPECT_EQ(state_.Handle(PeerId{99}, heartbeat, clock_.Now()).size(), 1u);
-  EXPECT_TRUE(state_.Handle(PeerId{99}, heartbeat, clock_.Now()).empty());
+  EXPECT_EQ(state_->Handle(PeerId{99}, heartbeat, clock_.Now()).size(), 1u);
+  EXPECT_TRUE(state_->Handle(PeerId{99}, heartbeat, clock_.Now()).empty());
   clock_.Advance(absl::Milliseconds(2500));  // a quarter of the heartbeat's timeout, unanswered
-  state_.Tick(clock_.Now());
-  const SchedulerState::Outbox echo = state_.Handle(PeerId{99}, heartbeat, clock_.Now());
+  state_->Tick(clock_.Now());
+  const Outbox echo = state_->Handle(PeerId{99}, heartbeat, clock_.Now());
   ASSERT_EQ(echo.size(), 1u);
   EXPECT_EQ(echo[0].to, PeerId{99});
 }

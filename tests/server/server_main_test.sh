@@ -34,6 +34,12 @@ expect 2 "give --insecure" "$server" --root_port=1 --bind=0.0.0.0
 expect 2 "give --node_host" "$server" --root_port=1 --bind=0.0.0.0 --insecure
 expect 2 "DMLC_NUM_SERVER=x" env DMLC_NUM_SERVER=x "$server" --root_port=1
 expect 2 "DMLC_ROLE=worker" env DMLC_ROLE=worker "$server" --root_port=1
+expect 2 "needs --wanted_rank" "$server" --root_port=1 --snapshot_dir=/tmp
+expect 2 "--snapshot_every=0: expected 1 to" "$server" --root_port=1 --snapshot_every=0
+expect 2 "/dev/null/slimps/server-0: Not a directory" "$server" --root_port=1 --wanted_rank=0 \
+  --snapshot_dir=/dev/null
+expect 2 "--snapshot_dir=/proc: cannot make the folder" "$server" --root_port=1 --wanted_rank=0 \
+  --snapshot_dir=/proc
 # Port 1 is nobody's: the scheduler is silent.
 expect 1 "did not answer within 1s" env DMLC_PS_ROOT_PORT=1 "$server" --join_timeout_s=1
 

@@ -19,7 +19,7 @@ CAUGHT_BY = {
     "forget_parked": 104,
     "forget_waiting_pull": 2,
     "forgotten_is_error": 11,
-    "no_quiet_time": 96,
+    "no_quiet_time": 8,
     "no_resend": 1,
     "notification_lost": 1,
     "report_once": 28,

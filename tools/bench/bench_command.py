@@ -15,6 +15,7 @@ from bench.gpu import gpu_bench
 from bench.low_rank import low_rank_bench
 from bench.torch import python_bench
 from bench.soak import soak_bench
+from bench.storm import storm_bench
 from bench import report_tables
 from bench.training import accuracy_bench
 from bench.training import convergence_bench
@@ -213,10 +214,11 @@ KINDS = [
         sensitivity_bench.main,
     ),
     Kind("soak", "[OPTION ...]", "what memory does over very many rounds", soak_bench.main),
+    Kind("storm", "[OPTION ...]", "daemons killed while a job trains", storm_bench.main),
     Kind(
         "render",
         "FILE [--into PAGE]",
-        "what one (not low_rank, soak) wrote by --json, as markdown",
+        "what one (not low_rank, soak, storm) wrote by --json, as markdown",
         render,
     ),
 ]

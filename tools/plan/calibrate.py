@@ -14,7 +14,8 @@ from cli import setup
 from plan import answer, calibration
 from plan.simulator import simulate
 from plan.terms import RAW, Cluster, Costs, Layer, Model, System, Tensor
-from slimps_launch import hosts, job_node
+from slimps_launch import job_node
+from slimps_launch.places import hosts
 
 MARK = "slimps-calibration "  # of calibrate_worker.py
 WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "calibrate_worker.py")

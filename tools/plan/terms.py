@@ -88,7 +88,7 @@ class Cluster:
     """Machines and their links.
 
     together        a worker and a server share a node; else each has a node of its own
-    hosts           instead: each server's node, then each worker's, as slimps_launch.hosts has them
+    hosts           instead: each server's node, then each worker's, as places.hosts has them
     bits_per_second of each link, each way; None: links cost nothing
     efficiency      fraction of the link's bits that carry messages
     cores           of a node, or of the machine if one machine stands for all nodes

@@ -11,6 +11,7 @@
 #include "proto/base/simulation/mutant.h"
 #include "proto/base/status_copy.h"
 #include "proto/base/trace/trace.h"
+#include "proto/partition_limits.h"
 #include "proto/status_proto.h"
 #include "worker/courier/item_message.h"
 
@@ -42,10 +43,12 @@ Courier::Courier(Transport* transport, Membership* membership, std::vector<PeerI
                  CourierOptions options)
     : transport_(transport),
       membership_(membership),
-      servers_(std::move(servers)),
-      options_(options),
-      items_(servers_, options.timeout, options.retry_interval),
-      timer_("courier-timer", [this] { TimerLoop(); }) {}
+      options_(std::move(options)),
+      items_(std::move(servers), options_.timeout, options_.retry_interval),
+      timer_("courier-timer", [this] { TimerLoop(); }) {
+  MutexLock lock(&mutex_);
+  if (options_.max_kept_bytes.has_value()) kept_.emplace(*options_.max_kept_bytes);
+}
 
 Courier::~Courier() { Stop(); }
 
@@ -108,9 +111,11 @@ Message Courier::BuildMessage(const std::vector<uint64_t>& tickets) {
 
 void Courier::Send(uint32_t server, Message message, const std::vector<uint64_t>& tickets,
                    int64_t priority, Sender sender) {
+  PeerId peer{};
   // Before transport_->Send: the message may be handed over before that returns.
   {
     MutexLock lock(&mutex_);
+    peer = items_.PeerOf(server);
     items_.MarkQueued(tickets);
   }
   SendOptions options{.priority = priority, .may_hand_over_here = sender == Sender::kWaits};
@@ -118,16 +123,17 @@ void Courier::Send(uint32_t server, Message message, const std::vector<uint64_t>
     MutexLock lock(&mutex_);
     items_.MarkHandedOver(tickets, when);
   };
-  const absl::Status sent =
-      transport_->Send(servers_[server], std::move(message), std::move(options));
+  const absl::Status sent = transport_->Send(peer, std::move(message), std::move(options));
   if (sent.ok()) return;
   {
     const SteadyTime now = options_.clock->Now();
     MutexLock lock(&mutex_);
     items_.MarkUnsent(tickets, now);
   }
-  // A full queue empties again: the items stay, and the timer retries.
+  // A full queue empties again: the items stay, and the timer retries. So they do where the server
+  // was started again meanwhile, and that peer is no more.
   if (absl::IsResourceExhausted(sent)) return;
+  if (absl::IsNotFound(sent) && options_.max_kept_bytes.has_value()) return;
   for (uint64_t ticket : tickets) AnswerItem(ticket, Answer{.status = sent});
 }
 
@@ -167,7 +173,8 @@ void Courier::HandleStatuses(PeerId from,
     const absl::Status status = FromStatusProto(item.status());
     if (Defer(item.id().ticket(), status)) continue;
     AnswerItem(item.id().ticket(),
-               Answer{.status = status, .decode = absl::Nanoseconds(item.decode_ns())});
+               Answer{.status = status, .decode = absl::Nanoseconds(item.decode_ns())},
+               item.has_durable() ? std::optional(item.durable()) : std::nullopt);
   }
 }
 
@@ -186,13 +193,17 @@ void Courier::HandlePullReply(PeerId from, Message& message) {
   }
 }
 
-void Courier::AnswerItem(uint64_t ticket, Answer answer) {
+void Courier::AnswerItem(uint64_t ticket, Answer answer, std::optional<uint64_t> durable) {
   std::optional<OutstandingItem> item;
+  bool wants_snapshot = false;
   {
     MutexLock lock(&mutex_);
     item = items_.Take(ticket);
+    // Before `done`, which may push the next round.
+    if (item.has_value() && answer.status.ok()) wants_snapshot = Keep(*item, durable);
   }
   if (!item.has_value()) return;  // answered before: a retried item is answered twice
+  if (wants_snapshot) options_.on_snapshot_wanted(item->server);
   if (!answer.status.ok()) {
     answer.status = Prefixed(answer.status, Describe(item->out, item->server));
   }
@@ -204,9 +215,18 @@ void Courier::AnswerItem(uint64_t ticket, Answer answer) {
   item->out.done(std::move(answer));  // without the lock: it may call Dispatch
 }
 
+bool Courier::Keep(const OutstandingItem& item, std::optional<uint64_t> durable) {
+  if (!kept_.has_value()) return false;
+  kept_->Keep(item.server, item.out);
+  if (durable.has_value()) kept_->DropDurable(item.out.id(), *durable);
+  return kept_->TakeWish();
+}
+
 bool Courier::Defer(uint64_t ticket, const absl::Status& status) {
-  if (!absl::IsResourceExhausted(status)) return false;
   MutexLock lock(&mutex_);
+  const bool stops = kept_.has_value() && absl::IsUnavailable(status);
+  const bool is_behind = absl::IsNotFound(status) && items_.WasRestarted(ticket);
+  if (!absl::IsResourceExhausted(status) && !stops && !is_behind) return false;
   return items_.Defer(ticket, status, options_.clock->Now());
 }
 
@@ -236,6 +256,62 @@ void Courier::OnConnectionLost(PeerId server) {
   MutexLock lock(&mutex_);
   items_.OnConnectionLost(server, now);
   stop_.NotifyAll();  // wakes the timer
+}
+
+void Courier::OnServerRestarted(uint32_t server, PeerId peer) {
+  absl::StatusOr<std::vector<wire::ItemId>> lacks = std::vector<wire::ItemId>();
+  {
+    const SteadyTime now = options_.clock->Now();
+    MutexLock lock(&mutex_);
+    if (kept_.has_value()) lacks = kept_->StartReplay(server);
+    items_.OnServerRestarted(server, peer, now);
+    stop_.NotifyAll();  // wakes the timer, which sends what is outstanding
+  }
+  if (!lacks.ok()) return options_.on_not_replayed(lacks.status());
+  for (const wire::ItemId& id : *lacks) {
+    for (uint64_t i = 0; i < kReplayedRoundsAhead; ++i) ReplayNext(server, id);
+  }
+}
+
+void Courier::ReplayNext(uint32_t server, const wire::ItemId& id) {
+  std::vector<OutgoingItem> items;
+  {
+    MutexLock lock(&mutex_);
+    std::optional<OutgoingItem> next = kept_->NextToReplay(id);
+    if (!next.has_value()) return;
+    items.push_back(*std::move(next));
+    ++replays_;
+  }
+  items[0].done = [this, server, id](const Answer& answer) {
+    OnReplayed(server, id, answer.status);
+  };
+  Dispatch(server, std::move(items), kBeforeAll - 1);
+}
+
+void Courier::OnReplayed(uint32_t server, const wire::ItemId& id, const absl::Status& status) {
+  if (status.ok()) {
+    ReplayNext(server, id);
+  } else {
+    options_.on_not_replayed(status);
+  }
+  ReleaseReplays();  // after the next one is counted
+}
+
+void Courier::HoldReplays() {
+  MutexLock lock(&mutex_);
+  ++replays_;
+}
+
+void Courier::ReleaseReplays() {
+  MutexLock lock(&mutex_);
+  --replays_;
+  replayed_.NotifyAll();
+}
+
+void Courier::AwaitReplays(absl::Duration timeout) {
+  MutexLock lock(&mutex_);
+  replayed_.Await(&mutex_, timeout,
+                  [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return replays_ == 0; });
 }
 
 void Courier::TimerLoop() {

@@ -14,7 +14,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -27,6 +29,7 @@
 #include "proto/base/thread.h"
 #include "proto/net/membership/membership.h"
 #include "proto/net/transport.h"
+#include "worker/courier/kept_items.h"
 #include "worker/courier/outgoing_item.h"
 #include "worker/courier/outstanding_items.h"
 
@@ -38,6 +41,12 @@ struct CourierOptions {
   wire::StoreMode mode = wire::DIST_SYNC;  // goes into init messages, as does the staleness
   uint32_t staleness = 0;
   bool coalesce = true;  // false: every item in a message of its own, both ways
+  // Set if servers may be started again: what is kept for that (kept_items.h), at most.
+  std::optional<size_t> max_kept_bytes;
+  // Called when a snapshot of this server is wanted, and with why items that a server lacks cannot
+  // be sent again. On any thread.
+  std::function<void(uint32_t server)> on_snapshot_wanted;
+  std::function<void(const absl::Status& why)> on_not_replayed;
   const Clock* clock = MachineClock();
   // Called when Dispatch or the timer thread runs out of memory. Must lead to a call of FailAll.
   OnOutOfMemory on_out_of_memory = {};
@@ -75,6 +84,19 @@ class Courier final {
   // once more, at once.
   void OnConnectionLost(PeerId server);
 
+  // Notes that this server was started again and is reached at `peer` from now on. Sends it what it
+  // may lack, in order, and what it has not answered.
+  void OnServerRestarted(uint32_t server, PeerId peer);
+
+  // Holds AwaitReplays from now on, or no longer. For a caller that makes new connections known
+  // before it calls OnServerRestarted.
+  void HoldReplays();
+  void ReleaseReplays();
+
+  // Waits until servers that were started again have acknowledged all that they were sent again, at
+  // most `timeout`. What depends on it must not overtake it.
+  void AwaitReplays(absl::Duration timeout);
+
   // Handles PushReply, PullReply and InitReply. Ignores answers to items that were not sent to
   // `from`. Returns false for any other verb.
   bool HandleMessage(PeerId from, Message& message);
@@ -102,9 +124,16 @@ class Courier final {
   void HandleStatuses(PeerId from,
                       const google::protobuf::RepeatedPtrField<wire::ItemStatus>& items);
   void HandlePullReply(PeerId from, Message& message);
-  void AnswerItem(uint64_t ticket, Answer answer);
-  // Returns true, and keeps the item to be sent again, if the server had no room for it: too many
-  // rounds or bytes wait there.
+  void AnswerItem(uint64_t ticket, Answer answer, std::optional<uint64_t> durable = std::nullopt);
+  // Keeps an answered item, if servers may be started again. Returns true if a snapshot is wanted.
+  bool Keep(const OutstandingItem& item, std::optional<uint64_t> durable)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Sends the next kept item of this partition, and the others as they are answered.
+  void ReplayNext(uint32_t server, const wire::ItemId& id);
+  void OnReplayed(uint32_t server, const wire::ItemId& id, const absl::Status& status);
+  // Returns true, and keeps the item to be sent again, if the server had no room for it (too many
+  // rounds or bytes wait there), is stopping and may be started again, or was started again and has
+  // not got the partition's first value yet.
   bool Defer(uint64_t ticket, const absl::Status& status);
   void TimerLoop();
   void RetryAndExpire(SteadyTime now);
@@ -112,14 +141,16 @@ class Courier final {
 
   Transport* const transport_;
   Membership* const membership_;
-  const std::vector<PeerId> servers_;
   const CourierOptions options_;
 
   mutable Mutex mutex_;
+  std::optional<KeptItems> kept_ ABSL_GUARDED_BY(mutex_);
   OutstandingItems items_ ABSL_GUARDED_BY(mutex_);
   uint64_t next_request_ ABSL_GUARDED_BY(mutex_) = kFirstRequest;
   absl::Status failed_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  size_t replays_ ABSL_GUARDED_BY(mutex_) = 0;  // items sent again and not answered, and holds
+  CondVar replayed_;
   CondVar stop_;
   Thread timer_ ABSL_GUARDED_BY(mutex_);
 };

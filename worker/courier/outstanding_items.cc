@@ -115,6 +115,22 @@ void OutstandingItems::OnConnectionLost(PeerId server, SteadyTime now) {
   }
 }
 
+void OutstandingItems::OnServerRestarted(uint32_t server, PeerId peer, SteadyTime now) {
+  servers_[server] = peer;
+  restarted_.insert(server);
+  heard_[server] = SteadyTime::InfinitePast();
+  for (auto& [ticket, item] : items_) {
+    if (item.server != server) continue;
+    item.queued = false;
+    retries_.Postpone(ticket, now);
+  }
+}
+
+bool OutstandingItems::WasRestarted(uint64_t ticket) const {
+  const OutstandingItem* item = Find(ticket);
+  return item != nullptr && restarted_.contains(item->server);
+}
+
 bool OutstandingItems::Defer(uint64_t ticket, const absl::Status& refusal, SteadyTime now) {
   OutstandingItem* item = FindMutable(ticket);
   if (item == nullptr) return false;

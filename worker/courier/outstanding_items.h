@@ -78,6 +78,15 @@ class OutstandingItems final {
   // Makes every item that was handed over to this server due now.
   void OnConnectionLost(PeerId server, SteadyTime now);
 
+  // Notes that this server was started again, and is reached at `peer` from now on. Makes all its
+  // items due now.
+  void OnServerRestarted(uint32_t server, PeerId peer, SteadyTime now);
+
+  PeerId PeerOf(uint32_t server) const { return servers_[server]; }
+
+  // True if the item is outstanding and its server was started again.
+  bool WasRestarted(uint64_t ticket) const;
+
   // Keeps an item, to be sent again, which its server had no room for. Returns false if it has been
   // answered.
   bool Defer(uint64_t ticket, const absl::Status& refusal, SteadyTime now);
@@ -100,7 +109,8 @@ class OutstandingItems final {
   // sent once more in any case.
   bool AnswersCome(const OutstandingItem& item, SteadyTime now) const;
 
-  const std::vector<PeerId> servers_;
+  std::vector<PeerId> servers_;
+  std::set<uint32_t> restarted_;
   const absl::Duration timeout_;
   const absl::Duration retry_interval_;
   std::unordered_map<uint64_t, OutstandingItem> items_;  // by ticket

@@ -19,22 +19,25 @@ absl::Status StatusIn(const wire::Header& answer) {
 
 }  // namespace
 
-absl::StatusOr<wire::Header> RpcClient::Call(PeerId to, wire::Header question,
-                                             absl::Duration timeout, const std::string& what) {
+absl::StatusOr<wire::Header> RpcClient::Ask(const std::function<PeerId()>& find,
+                                            wire::Header question, absl::Duration timeout,
+                                            const std::string& what, Patience patience) {
   const SteadyTime deadline = clock_->Now() + timeout;
   uint64_t id = 0;
   {
     MutexLock lock(&mutex_);
     id = next_id_++;
-    pending_[id];  // references into the map stay valid until the erase below
+    pending_[id].patience = patience;  // references into the map stay valid until the erase below
   }
   question.set_request_id(id);
   bool answered = false;
   while (!answered && clock_->Now() < deadline) {
-    const absl::Status sent = transport_->Send(to, Message{.header = question, .payloads = {}});
+    const absl::Status sent = transport_->Send(find(), Message{.header = question, .payloads = {}});
     MutexLock lock(&mutex_);
     // A full queue is no failure: the loop sends again after the interval.
-    if (!sent.ok() && !absl::IsResourceExhausted(sent)) {
+    const bool is_retried = absl::IsResourceExhausted(sent) ||
+                            (absl::IsNotFound(sent) && patience == Patience::kMayReturn);
+    if (!sent.ok() && !is_retried) {
       pending_.erase(id);
       return Prefixed(sent, what);
     }
@@ -62,7 +65,10 @@ bool RpcClient::HandleMessage(const Message& message) {
   MutexLock lock(&mutex_);
   auto found = pending_.find(message.header.request_id());
   if (found == pending_.end()) return false;
-  if (!found->second.answer) found->second.answer = message.header;
+  Pending& pending = found->second;
+  const bool is_stopping = absl::IsUnavailable(StatusIn(message.header));
+  if (is_stopping && pending.patience == Patience::kMayReturn) return true;
+  if (!pending.answer) pending.answer = message.header;
   settled_.NotifyAll();
   return true;
 }

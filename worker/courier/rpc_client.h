@@ -13,9 +13,11 @@
 #define SLIMPS_WORKER_COURIER_RPC_CLIENT_H_
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -40,7 +42,18 @@ class RpcClient final {
   // A failure to send is returned, except a full queue, which is retried.
   // The status of FailAll is returned.
   [[nodiscard]] absl::StatusOr<wire::Header> Call(PeerId to, wire::Header question,
-                                                  absl::Duration timeout, const std::string& what);
+                                                  absl::Duration timeout, const std::string& what) {
+    return Ask([to] { return to; }, std::move(question), timeout, what, Patience::kNone);
+  }
+
+  // The same for a server that may be started again. `find` returns its present connection. Repeats
+  // the question where Call would return Unavailable or NotFound.
+  [[nodiscard]] absl::StatusOr<wire::Header> CallReturning(const std::function<PeerId()>& find,
+                                                           wire::Header question,
+                                                           absl::Duration timeout,
+                                                           const std::string& what) {
+    return Ask(find, std::move(question), timeout, what, Patience::kMayReturn);
+  }
 
   // Returns true if `message` answered a question of this client.
   bool HandleMessage(const Message& message);
@@ -49,9 +62,15 @@ class RpcClient final {
   void FailAll(const absl::Status& why);
 
  private:
+  enum class Patience { kNone, kMayReturn };
   struct Pending {
+    Patience patience = Patience::kNone;
     std::optional<wire::Header> answer;
   };
+
+  absl::StatusOr<wire::Header> Ask(const std::function<PeerId()>& find, wire::Header question,
+                                   absl::Duration timeout, const std::string& what,
+                                   Patience patience);
 
   Transport* const transport_;
   const absl::Duration retry_interval_;

@@ -2,6 +2,7 @@
 #include "worker/push/payload_maker.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -36,6 +37,9 @@ PayloadMaker::PayloadMaker(const PayloadMakerOptions& options)
 absl::StatusOr<MadePayload> PayloadMaker::Make(const GradientPart& part, const Codec& codec,
                                                const Codec& compressor) {
   absl::StatusOr<MadePayload> made = MakeAny(part, codec, compressor);
+  if (made.ok() && options_.keeps_payloads && made->format == PayloadFormat::kRawF32) {
+    made = CopyOut(*std::move(made));
+  }
   if (made.ok()) return made;
   return Prefixed(made.status(), absl::StrCat("key ", part.tensor->key.typed_name(), " partition ",
                                               part.partition));
@@ -80,6 +84,16 @@ absl::StatusOr<MadePayload> PayloadMaker::MakeAny(GradientPart part, const Codec
   return MakeRaw(std::move(part), input);
 }
 
+absl::StatusOr<MadePayload> PayloadMaker::CopyOut(MadePayload made) {
+  const std::span<const std::byte> bytes = made.payload.bytes();
+  SLIMPS_ASSIGN_OR_RETURN(std::shared_ptr<HostBuffer> bit_buf,
+                          bit_bufs_->Acquire((bytes.size() + sizeof(float) - 1) / sizeof(float)));
+  const std::span<std::byte> copy = std::as_writable_bytes(bit_buf->floats());
+  std::memcpy(copy.data(), bytes.data(), bytes.size());
+  made.payload = Payload(std::move(bit_buf), copy.first(bytes.size()));
+  return made;
+}
+
 absl::StatusOr<MadePayload> PayloadMaker::MakeRaw(GradientPart part, EncodeInput input) {
   SLIMPS_ASSIGN_OR_RETURN(part.grad_buf, Own(std::move(part.grad_buf)));
   input.gradient = ValuesOf(part);
@@ -98,6 +112,8 @@ absl::StatusOr<MadePayload> PayloadMaker::MakeEncoded(const Codec& codec,
   MadePayload made{.format = codec.format()};
   SLIMPS_ASSIGN_OR_RETURN(made.stats, Encode(codec, input, bytes));
   made.payload = Payload(std::move(bit_buf), bytes.first(made.stats.payload_bytes));
+  if (options_.keeps_payloads && made.payload.size() < capacity / 2)
+    return CopyOut(std::move(made));
   return made;
 }
 

@@ -45,6 +45,9 @@ struct PayloadMakerOptions {
   float grad_scale = 1.0f;
   int encode_threads = 0;  // 0: as many as there are cores
   uint32_t worker = 0;     // rank; random codecs draw by it
+  // Payloads are kept beyond their acknowledgement (courier/kept_items.h). So a raw one is a copy:
+  // grad_buf's memory is bounded, and the caller's is lent until then at most.
+  bool keeps_payloads = false;
 };
 
 struct GradientPart {
@@ -92,6 +95,8 @@ class PayloadMaker final {
 
  private:
   absl::StatusOr<MadePayload> MakeRaw(GradientPart part, EncodeInput input);
+  // Copies a payload to memory of its own size.
+  absl::StatusOr<MadePayload> CopyOut(MadePayload made);
   absl::StatusOr<MadePayload> MakeEncoded(const Codec& codec, const EncodeInput& input);
   absl::StatusOr<MadePayload> MakeAny(GradientPart part, const Codec& codec,
                                       const Codec& compressor);

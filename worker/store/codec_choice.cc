@@ -116,7 +116,8 @@ absl::StatusOr<CompressionPlanOptions> CodecChoice::PlanOptionsFor(const Chosen&
       .workers = options_.num_workers,
       .pulls_follow_policy = follows,
       .learning_rate = [this](uint64_t round) { return LearningRateOf(round); },
-      .is_measured = [this](const TensorPlan& tensor) { return node_->CrossesNetwork(tensor); }};
+      .is_measured =
+          [this](const TensorPlan& tensor) { return node_->servers().CrossesNetwork(tensor); }};
   if (plan.remeasure_every > 0 && mode_ != wire::DIST_SYNC) {
     return absl::InvalidArgumentError(absl::StrCat(
         "remeasure_every=", plan.remeasure_every, ": expected 0 with ", StoreModeName(mode_),

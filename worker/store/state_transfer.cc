@@ -191,6 +191,7 @@ absl::Status StateTransfer::Load(std::string_view content) {
   if (ready.ok()) ready = CheckLoadable(*states);
   SLIMPS_RETURN_IF_ERROR(AgreeOn(ready, kLoading));
   const uint64_t load = ++loads_;
+  const uint64_t restarts = node_->servers().restarts();
   // Tensor by tensor, so that no worker waits for worker 0 longer than one tensor takes.
   for (const TensorPlan* tensor : keys_->InNameOrder()) {
     absl::Status sent;
@@ -205,7 +206,12 @@ absl::Status StateTransfer::Load(std::string_view content) {
     SLIMPS_RETURN_IF_ERROR(
         AgreeOn(OrOutOfMemory(take, kLoading, tensor->key.typed_name()), kLoading));
   }
-  return absl::OkStatus();
+  absl::Status lasts = node_->rank() == 0 ? node_->Persist() : absl::OkStatus();
+  if (lasts.ok() && node_->servers().restarts() != restarts) {
+    lasts = absl::UnavailableError(absl::StrCat(
+        kLoading, ": a server was started again meanwhile, and may lack some: load them again"));
+  }
+  return AgreeOn(lasts, kLoading);
 }
 
 }  // namespace slimps

@@ -31,7 +31,8 @@ PushPipelineOptions MakePushOptions(const KVStoreOptions& options, WorkerNode* n
   push.clock = options.clock;
   push.payloads = {.grad_scale = options.grad_scale,
                    .encode_threads = options.encode_threads,
-                   .worker = node->rank()};
+                   .worker = node->rank(),
+                   .keeps_payloads = node->membership()->servers_may_return()};
   push.timeout = options.timeout;
   push.checksums = options.checksums;
   push.on_report = [node](wire::ThresholdReport report) { node->Report(std::move(report)); };

@@ -2,17 +2,13 @@
 #include "worker/store/worker_node.h"
 
 #include <algorithm>
-#include <limits>
 #include <optional>
 #include <utility>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 #include "proto/base/status_macros.h"
-#include "proto/net/address.h"
 #include "proto/net/membership/node_name.h"
-#include "proto/net/zmq/same_host.h"
 #include "proto/status_proto.h"
 #include "worker/store/guarded_store.h"
 
@@ -48,27 +44,6 @@ MembershipOptions MakeMembershipOptions(const KVStoreOptions& options,
   return membership;
 }
 
-// Refuses a server's loopback address on any machine but the server's own, which is the
-// scheduler's. Other faults of the addresses show when they are used.
-absl::Status CheckReachable(const wire::RosterEntry& server, const std::string& endpoint,
-                            const std::string& scheduler_address) {
-  const absl::StatusOr<Address> address = ParseAddress(endpoint);
-  const absl::StatusOr<Address> scheduler = ParseAddress(scheduler_address);
-  if (!address.ok() || address->kind != Address::Kind::kTcp || !IsLoopback(address->host) ||
-      !scheduler.ok() || scheduler->kind != Address::Kind::kTcp) {
-    return absl::OkStatus();
-  }
-  const absl::StatusOr<std::string> own = RouteAddress(scheduler->host);
-  if (!own.ok() || IsLoopback(*own) || *own == ResolveForBind(scheduler->host)) {
-    return absl::OkStatus();
-  }
-  return absl::FailedPreconditionError(absl::StrCat(
-      NodeName(server.node()), " (host ", server.host(), ", pid ", server.pid(), ") listens at ",
-      endpoint, ", where no other machine reaches it, and the scheduler at ", scheduler->host,
-      " is on another machine than this worker: start the server with --bind and an address that "
-      "this worker reaches, and keys or --insecure"));
-}
-
 }  // namespace
 
 WorkerNode::WorkerNode(wire::StoreMode mode, const KVStoreOptions& options,
@@ -79,45 +54,51 @@ WorkerNode::WorkerNode(wire::StoreMode mode, const KVStoreOptions& options,
       on_out_of_memory_(
           [this](const std::bad_alloc& error) { Fail(StoreFailure(error), Cause::kOurs); }),
       membership_(transport_.get(), MakeMembershipOptions(options, on_out_of_memory_)),
-      rpc_(transport_.get(), options.retry_interval, options.clock) {}
+      rpc_(transport_.get(), options.retry_interval, options.clock),
+      servers_(transport_.get(), &membership_, &options_) {}
 
 absl::Status WorkerNode::Join() {
   SLIMPS_RETURN_IF_ERROR(transport_->Start(this));
   SLIMPS_RETURN_IF_ERROR(membership_.Join());
-  servers_.resize(options_.num_servers);
-  is_here_.resize(options_.num_servers);
-  const wire::Roster roster = membership_.roster();
-  for (const wire::RosterEntry& entry : roster.nodes()) {
-    if (entry.node().role() != wire::SERVER || entry.node().rank() >= servers_.size()) continue;
-    SLIMPS_RETURN_IF_ERROR(ConnectTo(entry));
-  }
-  courier_ = std::make_unique<Courier>(transport_.get(), &membership_, servers_,
-                                       CourierOptions{.timeout = options_.timeout,
-                                                      .retry_interval = options_.retry_interval,
-                                                      .mode = mode_,
-                                                      .staleness = options_.staleness,
-                                                      .coalesce = options_.coalesce,
-                                                      .clock = options_.clock,
-                                                      .on_out_of_memory = on_out_of_memory_});
+  SLIMPS_RETURN_IF_ERROR(servers_.Connect(membership_.roster()));
+  courier_ = std::make_unique<Courier>(
+      transport_.get(), &membership_, servers_.Peers(),
+      CourierOptions{
+          .timeout = options_.timeout,
+          .retry_interval = options_.retry_interval,
+          .mode = mode_,
+          .staleness = options_.staleness,
+          .coalesce = options_.coalesce,
+          .max_kept_bytes = membership_.servers_may_return()
+                                ? std::optional(options_.max_kept_bytes)
+                                : std::nullopt,
+          .on_snapshot_wanted = [this](uint32_t server) { WishSnapshot(server); },
+          .on_not_replayed = [this](const absl::Status& why) { Fail(why, Cause::kOurs); },
+          .clock = options_.clock,
+          .on_out_of_memory = on_out_of_memory_});
   return absl::OkStatus();
 }
 
-absl::Status WorkerNode::ConnectTo(const wire::RosterEntry& server) {
-  const uint32_t rank = server.node().rank();
-  if (server.endpoints().empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("server ", rank, " has no endpoint in the roster"));
+void WorkerNode::FollowRoster() {
+  MutexLock lock(&following_);
+  courier_->HoldReplays();  // before a call can find the new connection
+  const auto restarted = servers_.Follow(membership_.roster());
+  if (restarted.ok()) {
+    for (const ServerConnections::Restarted& one : *restarted) {
+      courier_->OnServerRestarted(one.server, one.peer);
+      transport_->Disconnect(one.former);
+    }
+  } else {
+    Fail(restarted.status(), Cause::kOurs);
   }
-  const std::vector<std::string> endpoints(server.endpoints().begin(), server.endpoints().end());
-  SLIMPS_ASSIGN_OR_RETURN(const std::string endpoint,
-                          ChooseEndpoint(endpoints, UsedSameHost(options_)));
-  SLIMPS_RETURN_IF_ERROR(CheckReachable(server, endpoint, options_.scheduler_address));
-  SLIMPS_ASSIGN_OR_RETURN(const std::string address,
-                          WithKey(endpoint, absl::BytesToHexString(server.public_key())));
-  SLIMPS_ASSIGN_OR_RETURN(servers_[rank], transport_->Connect(address));
-  is_here_[rank] = endpoint.starts_with("ipc://");
-  Greet(servers_[rank]);
-  return absl::OkStatus();
+  courier_->ReleaseReplays();
+}
+
+void WorkerNode::WishSnapshot(uint32_t server) {
+  Message wish{.header = membership_.MakeHeader(), .payloads = {}};
+  wish.header.mutable_persist();
+  const absl::Status sent = transport_->Send(servers_.PeerOf(server), std::move(wish));
+  if (!sent.ok()) LOG(WARNING) << "cannot ask server " << server << " for a snapshot: " << sent;
 }
 
 absl::Status WorkerNode::Serve(WorkerNodeEvents events) {
@@ -128,6 +109,7 @@ absl::Status WorkerNode::Serve(WorkerNodeEvents events) {
     SLIMPS_RETURN_IF_ERROR(first_error_);
   }
   membership_.SetDownHandler([this](absl::Status why) { Fail(why, Cause::kOthers); });
+  FollowRoster();  // what came before ready_ was not followed
   return absl::OkStatus();
 }
 
@@ -136,19 +118,17 @@ void WorkerNode::GiveUp(const absl::Status& why) {
   AwaitReport();
 }
 
-bool WorkerNode::CrossesNetwork(const TensorPlan& tensor) const {
-  const auto here = [this](uint32_t server) { return bool{is_here_[server]}; };
-  return std::all_of(is_here_.begin(), is_here_.end(), [](bool one) { return one; }) ||
-         std::any_of(tensor.partitions.begin(), tensor.partitions.end(),
-                     [&](const PartitionPlan& partition) { return !here(partition.server); });
-}
-
 // ---- what arrives, on the I/O thread ------------------------------------------------------------
 
 void WorkerNode::OnMessage(PeerId from, Message message) {
-  if (membership_.HandleMessage(from, message)) return;
+  const bool is_roster = message.header.has_roster();
+  if (membership_.HandleMessage(from, message)) {
+    if (is_roster && ready_.load()) FollowRoster();
+    return;
+  }
   if (rpc_.HandleMessage(message)) return;
-  if (!ready_.load()) return;  // the stages are not there yet
+  if (message.header.has_ack()) return;  // a repeat's, or WishSnapshot's
+  if (!ready_.load()) return;            // the stages are not there yet
   if (courier_->HandleMessage(from, message)) return;
   const wire::Header& header = message.header;
   if (header.has_codec_map()) {
@@ -186,17 +166,9 @@ void WorkerNode::OnUndeliverable(PeerId to, const absl::Status& why) {
 
 void WorkerNode::OnConnectionLost(PeerId to) {
   if (!ready_.load() || to == membership_.scheduler() || !FirstError().ok()) return;
-  Greet(to);
+  if (!servers_.Has(to)) return;  // a server's former process
+  servers_.Greet(to);
   courier_->OnConnectionLost(to);
-}
-
-void WorkerNode::Greet(PeerId server) {
-  Message greeting;
-  greeting.header = membership_.MakeHeader();
-  greeting.header.mutable_heartbeat();
-  const absl::Status sent = transport_->Send(server, std::move(greeting),
-                                             {.priority = std::numeric_limits<int64_t>::max()});
-  if (!sent.ok()) LOG(WARNING) << "cannot send the first message to a server: " << sent;
 }
 
 void WorkerNode::Fail(const absl::Status& cause, Cause whose) {
@@ -278,10 +250,37 @@ absl::Status WorkerNode::FirstError() const {
 // ---- what the worker says -----------------------------------------------------------------------
 
 absl::Status WorkerNode::TellServers(const wire::Header& message, const std::string& what) {
-  for (size_t server = 0; server < servers_.size(); ++server) {
-    SLIMPS_RETURN_IF_ERROR(rpc_.Call(servers_[server], message, options_.timeout,
-                                     absl::StrCat(what, " at server ", server))
-                               .status());
+  for (;;) {
+    const uint64_t before = servers_.restarts();
+    SLIMPS_RETURN_IF_ERROR(CallServers(message, what));
+    SLIMPS_RETURN_IF_ERROR(Persist());
+    // A server that was started again meanwhile may have forgotten it.
+    if (servers_.restarts() == before) return absl::OkStatus();
+  }
+}
+
+absl::Status WorkerNode::Persist() {
+  if (!membership_.servers_may_return()) return absl::OkStatus();
+  wire::Header message = membership_.MakeHeader();
+  message.mutable_persist();
+  return CallServers(message, "waiting for a snapshot");
+}
+
+absl::Status WorkerNode::CallServers(const wire::Header& message, const std::string& what) {
+  for (size_t server = 0; server < options_.num_servers; ++server) {
+    const std::string at = absl::StrCat(what, " at server ", server);
+    if (!membership_.servers_may_return()) {
+      SLIMPS_RETURN_IF_ERROR(
+          rpc_.Call(servers_.PeerOf(server), message, options_.timeout, at).status());
+      continue;
+    }
+    // A call must not overtake what the server is sent again: it may end the worker, or change what
+    // later rounds compute.
+    const auto find = [this, server] {
+      courier_->AwaitReplays(options_.timeout);
+      return servers_.PeerOf(server);
+    };
+    SLIMPS_RETURN_IF_ERROR(rpc_.CallReturning(find, message, options_.timeout, at).status());
   }
   return absl::OkStatus();
 }
@@ -320,6 +319,12 @@ absl::Status WorkerNode::Close(const std::function<absl::Status()>& drain) {
   absl::Status status;
   if (ready_.load()) {
     status = drain();
+    // Nobody could send it again once this worker is gone.
+    const absl::Status lasts = status.ok() ? Persist() : absl::OkStatus();
+    if (!lasts.ok()) {
+      LOG(WARNING) << "a server that dies before the job ends may lack this worker's last pushes: "
+                   << lasts;
+    }
     if (status.ok()) status = membership_.Leave();
     AwaitReport();
   }

@@ -33,6 +33,7 @@
 #include "worker/courier/item_gathering.h"
 #include "worker/courier/rpc_client.h"
 #include "worker/kvstore.h"
+#include "worker/store/server_connections.h"
 #include "worker/tensor/key_table.h"
 
 namespace slimps {
@@ -88,8 +89,13 @@ class WorkerNode final : private MessageSink {
   // Waits for the answers. Fails the worker if a server is gone.
   [[nodiscard]] absl::StatusOr<std::vector<Answer>> AwaitAnswers(ItemGathering& gathering);
 
-  // Sends one message to every server and waits for their acknowledgements.
+  // Sends one message to every server and waits for their acknowledgements. If servers may be
+  // started again, waits until their snapshots have what it did.
   [[nodiscard]] absl::Status TellServers(const wire::Header& message, const std::string& what);
+
+  // Waits until the servers' snapshots have all that they have counted of this worker. Returns at
+  // once if no server may be started again.
+  [[nodiscard]] absl::Status Persist();
 
   // Sends the report and does not wait. If it cannot, the worker fails.
   void Report(wire::ThresholdReport report);
@@ -106,9 +112,8 @@ class WorkerNode final : private MessageSink {
   // Idempotent.
   [[nodiscard]] absl::Status Close(const std::function<absl::Status()>& drain);
 
-  // True if the time to send the tensor should count for the threshold table: some of its
-  // partitions are on another machine, or all servers are on this one. REQUIRES: Join was OK.
-  bool CrossesNetwork(const TensorPlan& tensor) const;
+  // REQUIRES: Join was OK.
+  const ServerConnections& servers() const { return servers_; }
 
   uint32_t rank() const { return membership_.rank(); }
   TransportStats transport_stats() const { return transport_->stats(); }
@@ -128,10 +133,11 @@ class WorkerNode final : private MessageSink {
   void OnUndeliverable(PeerId to, const absl::Status& why) override;
   void OnConnectionLost(PeerId to) override;
   void OnOutOfMemory(const std::bad_alloc& error) override;
-  absl::Status ConnectTo(const wire::RosterEntry& server);
-  // Tells a server who this worker is, before anything else on a connection: a server closes a
-  // connection on which an unknown peer sends much.
-  void Greet(PeerId server);
+  // Connects to the servers that were started again, and sends them what they lack.
+  void FollowRoster();
+  // Asks a server for a snapshot, and does not wait for it.
+  void WishSnapshot(uint32_t server);
+  absl::Status CallServers(const wire::Header& message, const std::string& what);
   // Tells every stage and, for kOurs, the scheduler. May be called again.
   void Tell(const absl::Status& why, Cause whose);
   // Waits until the scheduler knows why this worker failed, if it did: at most kReportPatience.
@@ -143,6 +149,8 @@ class WorkerNode final : private MessageSink {
   const slimps::OnOutOfMemory on_out_of_memory_;
   Membership membership_;
   RpcClient rpc_;
+  ServerConnections servers_;
+  Mutex following_;  // one thread at a time follows the roster; locked before all others
 
   mutable Mutex mutex_;
   absl::Status first_error_ ABSL_GUARDED_BY(mutex_);
@@ -152,8 +160,6 @@ class WorkerNode final : private MessageSink {
   CondVar reported_;
 
   // Set by Join and Serve; constant afterwards.
-  std::vector<PeerId> servers_;
-  std::vector<bool> is_here_;  // by server: on this machine, and not reached over the network
   std::unique_ptr<Courier> courier_;
   WorkerNodeEvents events_;
   std::atomic<bool> ready_{false};  // publishes these to the I/O thread

@@ -41,6 +41,7 @@ MembershipState::Options StateOptions(const MembershipOptions& options) {
   for (const std::string& endpoint : options.endpoints) registration.add_endpoints(endpoint);
   registration.set_num_workers(options.num_workers);
   registration.set_num_servers(options.num_servers);
+  registration.set_restored(options.restored);
   registration.set_host(options.host.empty() ? OwnHost() : options.host);
   registration.set_pid(simulation::Active() ? 0 : static_cast<uint64_t>(getpid()));
   return state;
@@ -334,6 +335,11 @@ void Membership::SetDownHandler(std::function<void(absl::Status)> handler) {
 std::optional<absl::Status> Membership::down() const {
   MutexLock lock(&mutex_);
   return state_.down();
+}
+
+bool Membership::servers_may_return() const {
+  MutexLock lock(&mutex_);
+  return state_.servers_may_return();
 }
 
 uint32_t Membership::rank() const {

@@ -54,6 +54,7 @@ struct MembershipOptions {
   uint32_t num_servers = 1;
   std::vector<std::string> endpoints;  // where workers can reach this server
   std::string host;                    // named in messages to people; empty: this machine's name
+  bool restored = false;               // this server goes on from a snapshot of the job
   absl::Duration join_timeout = absl::Seconds(60);
   std::stop_token stop;  // ends Join
   const Clock* clock = MachineClock();
@@ -145,7 +146,9 @@ class Membership final {
   // Returns what the handler was told, or would have been told; nullopt while the job runs.
   std::optional<absl::Status> down() const;
 
-  uint32_t rank() const;        // meaningful after Join
+  uint32_t rank() const;  // meaningful after Join
+  // True if a server that dies may be started again while the job runs. Meaningful after Join.
+  bool servers_may_return() const;
   wire::Roster roster() const;  // complete after Join
   PeerId scheduler() const;     // REQUIRES: Join was called
   wire::NodeRef self() const;

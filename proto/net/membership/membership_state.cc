@@ -83,11 +83,7 @@ MembershipState::Actions MembershipState::HandleFromScheduler(const wire::Header
   const bool to_us = (header.request_id() & kRequestBit) != 0;
   if (header.body_case() == wire::Header::kError && to_us) {
     *consumed = true;
-    // A scheduler that runs another job answers too. Its job id differs, and the error says so.
-    // NotFound answers a heartbeat that came before the Register, so it refuses nothing.
-    const absl::Status why = FromStatusProto(header.error().status());
-    if (!absl::IsNotFound(why)) RefuseJoin(why);
-    return {};
+    return HandleError(FromStatusProto(header.error().status()), header.request_id());
   }
   // Checked before the job id: a scheduler that has forgotten this node, or ended, names no job.
   if (header.body_case() == wire::Header::kAck && to_us) {
@@ -128,6 +124,22 @@ MembershipState::Actions MembershipState::HandleFromScheduler(const wire::Header
   return {};
 }
 
+MembershipState::Actions MembershipState::HandleError(const absl::Status& why,
+                                                      uint64_t request_id) {
+  // A scheduler that runs another job answers too. Its job id differs, and the error says so.
+  // NotFound answers a heartbeat that came before the Register, so it refuses nothing.
+  if (!absl::IsNotFound(why)) RefuseJoin(why);
+  // What a member has asked the scheduler answers, unless it has given the member up.
+  if (phase_ != Phase::kMember || !absl::IsNotFound(why) || request_id < first_as_member_) {
+    return {};
+  }
+  return GoDown(absl::FailedPreconditionError(
+      absl::StrCat("scheduler ", options_.scheduler_address,
+                   " does not know this process any more: it was silent for too long, and its "
+                   "place was taken or the job has ended (",
+                   why.message(), ")")));
+}
+
 MembershipState::Actions MembershipState::HandleWelcome(const wire::Welcome& welcome,
                                                         SteadyTime now) {
   if (phase_ == Phase::kRegistering || phase_ == Phase::kWelcomed) {
@@ -148,7 +160,9 @@ void MembershipState::HandleRoster(const wire::Roster& roster) {
   // is dropped here comes again.
   if (!InJob() || roster.epoch() < roster_.epoch()) return;
   roster_ = roster;
-  if (phase_ == Phase::kWelcomed && MissingNodes(roster_).empty()) phase_ = Phase::kMember;
+  if (phase_ != Phase::kWelcomed || !MissingNodes(roster_).empty()) return;
+  phase_ = Phase::kMember;
+  first_as_member_ = kRequestBit | next_request_;
 }
 
 void MembershipState::HandleAck(uint64_t request_id) {
@@ -230,7 +244,9 @@ MembershipState::Actions MembershipState::Tick(SteadyTime now, SteadyTime delive
     actions.send.push_back(pending.request);
     pending.repeat_at = now + options_.repeat_interval;
   }
-  const absl::Duration timeout = absl::Milliseconds(welcome_.heartbeat_timeout_ms());
+  const absl::Duration timeout =
+      absl::Milliseconds(welcome_.scheduler_timeout_ms() > 0 ? welcome_.scheduler_timeout_ms()
+                                                             : welcome_.heartbeat_timeout_ms());
   if (phase_ == Phase::kMember && timeout > absl::ZeroDuration() &&
       std::min(now, delivered_until) - last_heard_ > timeout) {
     Append(GoDown(absl::UnavailableError(absl::StrCat("scheduler ", options_.scheduler_address,

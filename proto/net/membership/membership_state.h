@@ -121,6 +121,7 @@ class MembershipState final {
 
   Phase phase() const { return phase_; }
   uint32_t rank() const { return welcome_.rank(); }
+  bool servers_may_return() const { return welcome_.servers_may_return(); }
   const wire::Roster& roster() const { return roster_; }
   const std::optional<absl::Status>& down() const { return down_; }
   // Returns the offset of this node's wall clock, from the echoes of heartbeats.
@@ -144,6 +145,7 @@ class MembershipState final {
     bool forgotten = false;
   };
 
+  Actions HandleError(const absl::Status& why, uint64_t request_id);
   Actions HandleWelcome(const wire::Welcome& welcome, SteadyTime now);
   void HandleRoster(const wire::Roster& roster);
   void HandleAck(uint64_t request_id);
@@ -173,6 +175,7 @@ class MembershipState final {
   SteadyTime heartbeat_sent_ = SteadyTime::InfinitePast();  // of the newest heartbeat
   ClockOffset clock_offset_;
   uint64_t next_request_ = 1;
+  uint64_t first_as_member_ = 0;    // the id of the first request that this node sent as a member
   std::optional<Failure> failure_;  // until it is acknowledged
   std::map<BarrierId, PendingBarrier> barriers_;
   // The newest ticket of each barrier name that this node has come to or that is over.

@@ -57,6 +57,14 @@ absl::StatusOr<PeerId> TransportState::Connect(std::string address) {
   return peer;
 }
 
+void TransportState::Disconnect(PeerId peer) {
+  {
+    MutexLock lock(&mutex_);
+    given_up_.push_back(peer);
+  }
+  wakeup_->Signal();
+}
+
 void TransportState::RunOrTell(MessageSink* sink, const std::function<void()>& run) {
   for (int i = 0; i < 2; ++i) {
     try {
@@ -118,6 +126,11 @@ std::vector<Outgoing> TransportState::RemovePeer(PeerId peer) {
 std::vector<TransportState::NewConnection> TransportState::TakeNewConnections() {
   MutexLock lock(&mutex_);
   return std::exchange(new_connections_, {});
+}
+
+std::vector<PeerId> TransportState::TakeGivenUp() {
+  MutexLock lock(&mutex_);
+  return std::exchange(given_up_, {});
 }
 
 std::optional<Outgoing> TransportState::Pop(SteadyTime now) {

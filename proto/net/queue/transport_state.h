@@ -51,6 +51,9 @@ class TransportState final {
   // FailedPrecondition: the transport is stopping.
   [[nodiscard]] absl::StatusOr<PeerId> Connect(std::string address);
 
+  // Transport::Disconnect.
+  void Disconnect(PeerId peer);
+
   void Stop();
 
   // Runs `run`, the I/O thread's loop, until it returns. If memory runs out, tells the sink and
@@ -74,6 +77,7 @@ class TransportState final {
 
   std::vector<Outgoing> RemovePeer(PeerId peer);
   std::vector<NewConnection> TakeNewConnections();
+  std::vector<PeerId> TakeGivenUp();  // the connections that callers gave up
   std::optional<Outgoing> Pop(SteadyTime now);
 
   // Puts back a message that could not be handed over, and holds its peer.
@@ -109,6 +113,7 @@ class TransportState final {
   mutable Mutex mutex_;
   SendQueue queue_ ABSL_GUARDED_BY(mutex_);
   std::vector<NewConnection> new_connections_ ABSL_GUARDED_BY(mutex_);
+  std::vector<PeerId> given_up_ ABSL_GUARDED_BY(mutex_);
   std::vector<PeerId> overflowed_ ABSL_GUARDED_BY(mutex_);
   uint64_t last_peer_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

@@ -83,6 +83,7 @@ class FaultyTransport final : public Transport {
   [[nodiscard]] absl::StatusOr<PeerId> Connect(std::string_view address) override {
     return inner_->Connect(address);
   }
+  void Disconnect(PeerId peer) override { inner_->Disconnect(peer); }
   [[nodiscard]] absl::Status Send(PeerId to, Message message, SendOptions options) override {
     return inner_->Send(to, std::move(message), std::move(options));
   }

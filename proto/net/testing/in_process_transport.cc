@@ -96,6 +96,11 @@ void InProcessTransport::Run() {
 // ---- sending ------------------------------------------------------------
 
 void InProcessTransport::OpenConnections() {
+  for (const PeerId peer : state_.TakeGivenUp()) {
+    routes_.erase(peer);
+    held_.erase(peer);
+    state_.RemovePeer(peer);
+  }
   for (TransportState::NewConnection& wanted : state_.TakeNewConnections()) {
     routes_[wanted.peer].address = std::move(wanted.address);
     held_.insert(wanted.peer);

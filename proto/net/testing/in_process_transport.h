@@ -39,6 +39,7 @@ class InProcessTransport final : public Transport {
   [[nodiscard]] absl::Status Start(MessageSink* sink) override;
   // The address need not be bound yet: messages wait until it is.
   [[nodiscard]] absl::StatusOr<PeerId> Connect(std::string_view address) override;
+  void Disconnect(PeerId peer) override { state_.Disconnect(peer); }
   [[nodiscard]] absl::Status Send(PeerId to, Message message, SendOptions options) override;
   // REQUIRES: not called on the I/O thread.
   void Stop() override;

@@ -87,6 +87,18 @@ void ZmqPeers::OpenConnections() {
                                                    .retry_at = SteadyTime::InfiniteFuture()});
     held_.insert(wanted.peer);
   }
+  for (const PeerId peer : state_->TakeGivenUp()) Disconnect(peer);
+}
+
+void ZmqPeers::Disconnect(PeerId peer) {
+  const ZmqRoute* const route = Find(peer);
+  if (route == nullptr || route->link->is_router) return;
+  void* const socket = route->link->socket.get();
+  zmq_disconnect(socket, LastEndpoint(socket).c_str());
+  held_.erase(peer);
+  routes_.erase(peer);
+  sharing_->RemovePeer(peer);
+  state_->RemovePeer(peer);
 }
 
 PeerId ZmqPeers::PeerOf(ZmqLink* link, const Origin& origin) {

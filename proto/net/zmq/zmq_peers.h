@@ -60,7 +60,8 @@ class ZmqPeers final {
   ZmqRoute* Find(PeerId peer);
   const ZmqRoute* Find(PeerId peer) const;
 
-  // Makes the connections that callers asked for. Their peers are held until they are writable.
+  // Makes the connections that callers asked for, and ends those that they gave up. A new one's
+  // peer is held until it is writable.
   void OpenConnections();
 
   // What came with a message of a ROUTER.
@@ -97,6 +98,8 @@ class ZmqPeers final {
 
  private:
   absl::StatusOr<ZmqSocket> Connect(const std::string& address);
+  // Ends the connection. Its socket stays until Close, because the I/O thread may sleep on it.
+  void Disconnect(PeerId peer);
   bool IsAhead(const ZmqRoute& route) const;
 
   const ZmqTransportOptions& options_;

@@ -56,6 +56,7 @@ class ZmqTransport final : public Transport {
   [[nodiscard]] absl::StatusOr<std::string> Bind(std::string_view address) override;
   [[nodiscard]] absl::Status Start(MessageSink* sink) override;
   [[nodiscard]] absl::StatusOr<PeerId> Connect(std::string_view address) override;
+  void Disconnect(PeerId peer) override { state_.Disconnect(peer); }
   [[nodiscard]] absl::Status Send(PeerId to, Message message, SendOptions options) override;
   // REQUIRES: not called on the I/O thread.
   void Stop() override;

@@ -8,6 +8,7 @@
     store.py          a store
     exchange.py       a model's training steps
     calls.py          waits, so that signal handlers and other threads run meanwhile
+    beside.py         waits for functions that hear no signals
     completions.py    waits for pulls on a thread of its own
     gpu_array.py      memory of a GPU
     gpu_gradients.py  gradients there that the library may still read
@@ -23,6 +24,7 @@ from slimps.native import requirements
 requirements.check()
 
 from slimps.native.arrays import Array, are_apart, copy  # noqa: E402
+from slimps.native.beside import run_beside  # noqa: E402
 from slimps.native.exchange import Exchange, ExchangeSettings  # noqa: E402
 from slimps.native.optimizer import OptimizerSpec, Schedule  # noqa: E402
 from slimps.native.gpu_array import GpuArray  # noqa: E402
@@ -42,4 +44,5 @@ __all__ = [
     "Store",
     "are_apart",
     "copy",
+    "run_beside",
 ]

@@ -11,6 +11,7 @@ from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 import numpy as np
 
 from slimps.native import structs
+from slimps.native.beside import run_beside
 from slimps.native.gpu_array import GpuArray
 from slimps.native.library import check, lib, text
 
@@ -148,17 +149,24 @@ def place_of(values: Array) -> structs.Place:
 
 
 def copy(source: Array, target: Array) -> None:
-    """Copies between packed arrays on the host or on GPUs, and waits. Their sizes are equal."""
-    places = place_of(source), place_of(target)
-    check(
-        lib.slimps_copy(
-            address(source),
-            ctypes.byref(places[0]),
-            address_to_write(target),
-            ctypes.byref(places[1]),
-            source.size,
+    """Copies between packed arrays on the host or on GPUs, and waits. Their sizes are equal.
+
+    Ctrl-C ends the wait. The library goes on with the copy, and both arrays live until its end.
+    """
+
+    def run() -> None:
+        places = place_of(source), place_of(target)
+        check(
+            lib.slimps_copy(
+                address(source),
+                ctypes.byref(places[0]),
+                address_to_write(target),
+                ctypes.byref(places[1]),
+                source.size,
+            )
         )
-    )
+
+    run_beside(run)
 
 
 def shape_of(shape: Iterable[int]) -> Any:

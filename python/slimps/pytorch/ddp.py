@@ -38,9 +38,9 @@ class CommHookState:
     store             your own dist_sync store without an optimizer, instead of the options. The
                       rounds of its other keys then give the mean over the workers too
 
-    Collective. Gradients are float32, on the CPU or a GPU; of a GPU, a bucket is copied to the host
-    and back, and the hook waits for the former. Call close() at the end, or use it as a context
-    manager.
+    Collective. Gradients are float32, on the CPU or a GPU. From a GPU they are copied to the host
+    while backward goes on, and means are copied back; a gradient that is not finite fails the store
+    then. Call close() at the end, or use it as a context manager.
 
     Raises
         InvalidArgumentError: no parameter needs a gradient, a parameter is not float32,
@@ -142,18 +142,12 @@ class CommHookState:
             raise self._failed
         self._check_momentum(self.store.codec_has_momentum)  # a schedule may have set it since
         buffer = bucket.buffer()
-        host = gpu.on_host(buffer)
-        names, views = self._name(bucket, host)
-        for name, view in zip(names, views):
-            self.store.push(name, view, priority=self._priority[name])
+        names, memories = self._name(bucket)
+        for name, memory in zip(names, memories):
+            self.store.push(name, memory, priority=self._priority[name])
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
 
         def arrived(error: Optional[Exception]) -> None:
-            if error is None and host is not buffer:
-                try:
-                    gpu.write([(buffer, host)])
-                except Exception as raised:  # of CUDA; the future must end
-                    error = raised
             if error is None:
                 future.set_result(buffer)
                 return
@@ -161,7 +155,7 @@ class CommHookState:
                 self._failed = self._failed or error
             future.set_exception(error)  # type: ignore[arg-type]
 
-        self.store.pull_then(names, views, arrived)
+        self.store.pull_then(names, memories, arrived)
         return future
 
     def _check_momentum(self, codec_has_it: bool) -> None:
@@ -186,10 +180,11 @@ class CommHookState:
                     "group %d" % (type(self._optimizer).__name__, momentum, number)
                 )
 
-    def _name(self, bucket: GradBucket, host: torch.Tensor) -> Any:
-        """Returns the names of the bucket's gradients, and their places in `host`, as arrays."""
+    def _name(self, bucket: GradBucket) -> Any:
+        """Returns the names of the bucket's gradients, and their memory in its buffer."""
         names: List[str] = []
-        views: List[np.ndarray] = []
+        memories: List[Union[np.ndarray, torch.Tensor]] = []
+        buffer = bucket.buffer()
         for parameter, gradient in zip(bucket.parameters(), bucket.gradients()):
             name = self._names.get(id(parameter))
             if name is None:
@@ -198,11 +193,14 @@ class CommHookState:
                     "CommHookState was not given" % (tuple(parameter.shape),)
                 )
             names.append(name)
-            if host is not bucket.buffer():
-                first = gradient.storage_offset() - bucket.buffer().storage_offset()
-                gradient = host[first : first + gradient.numel()].reshape(gradient.shape)
-            views.append(params.memory_of(gradient, name))
-        return names, views
+            if gpu.is_on(buffer):
+                # Its elements in the order of memory: a gradient in channels_last is not packed.
+                first = gradient.storage_offset() - buffer.storage_offset()
+                packed = buffer[first : first + gradient.numel()]
+                memories.append(packed.reshape(parameter.shape or (1,)))
+            else:
+                memories.append(params.memory_of(gradient, name))
+        return names, memories
 
 
 def comm_hook(state: CommHookState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:

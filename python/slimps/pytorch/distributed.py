@@ -197,10 +197,10 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        if hasattr(self, "found_inf"):
-            if not self._scaling.unscale(self.found_inf, self.grad_scale):
-                self._backward.begin_step()
-                return loss
+        found_inf, grad_scale = getattr(self, "found_inf", None), getattr(self, "grad_scale", None)
+        if not self._scaling.may_step(found_inf, grad_scale):
+            self._backward.begin_step()
+            return loss
         for index, parameter in enumerate(self._parameters):
             if self._out[index] is None and parameter.grad is not None:
                 self._send(index)
@@ -218,12 +218,11 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
         """Replaces step() when this worker has no data: contributes nothing, gets the new weights.
 
         This worker counts as zero in the mean. Gradients that were sent before still count. If the
-        workers use a GradScaler and skip the step, this worker skips it too, except before this
-        worker's first step with a scaler.
+        workers use a GradScaler and skip the step, this worker skips it too. With dist_async, its
+        first step with a GradScaler must not be a skip_step(): the others would wait for it.
         """
-        if self._scaling.is_used and not self._scaling.all_finite(True):
-            return
-        self._finish()
+        if self._scaling.may_step():
+            self._finish()
 
     def leave(self) -> None:
         """Leaves the rounds because this worker's data is used up; means are then over the others.
@@ -239,10 +238,7 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
                 "leave: all workers of a node take part in its sums; expected skip_step() until "
                 "all have ended, or DistributedOptimizer(..., node_first=False)"
             )
-        if self._scaling.is_used:
-            raise FailedPreconditionError(
-                "leave: all workers take part in GradScaler's check; expected skip_step()"
-            )
+        self._scaling.check_leaving()
         self.store.leave()
 
     @contextlib.contextmanager
@@ -264,12 +260,14 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
                 "global_weights: gradients of a step have gone out; expected step() before"
             )
         kept = [array.copy() for array in self._masters.arrays] if self._backup_model else []
+        self._masters.settle()
         self._exchange.drain()
         self._masters.publish()
         own, self._holds_own = self._holds_own, False
         try:
             yield
         finally:
+            self._masters.settle()
             for array, values in zip(self._masters.arrays, kept):
                 np.copyto(array, values)
             self._masters.publish()
@@ -285,9 +283,12 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
         self._closed = True
         if self._watch is not None:
             self._watch.end()
+        self._masters.settle()
         self._exchange.drain()
         self._masters.publish()
         self._backward.end()
+        if self._node is not None:
+            self._node.close()
         if self._owns_store:
             self.store.close()
 
@@ -357,6 +358,7 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
         The values at the step's first gradient count.
         """
         self._hyper_told = True
+        self._masters.settle()  # what is sent from here on may bring new weights
         self._rates.tell(self.param_groups, self._exchange.set_hyper)
 
     def _changed_too_late(self) -> Optional[str]:

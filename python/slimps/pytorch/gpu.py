@@ -9,7 +9,8 @@ host.
 from __future__ import annotations
 
 import contextlib
-from typing import Any, ContextManager, Sequence, Tuple
+import functools
+from typing import Any, ContextManager, List, Sequence, Tuple
 
 import torch
 
@@ -38,19 +39,39 @@ def gradient_of(gradient: torch.Tensor, name: str) -> native.GpuArray:
     return found
 
 
+def current_stream(tensor: torch.Tensor) -> Any:
+    """Returns the current stream of a tensor's GPU; None if it is on the host."""
+    return torch.cuda.current_stream(tensor.device) if is_on(tensor) else None
+
+
 def beside_other_work(tensor: torch.Tensor) -> ContextManager[Any]:
     """Within it, work on the tensor does not wait for what its GPU has been given before."""
     if tensor.device.type != "cuda":
         return contextlib.nullcontext()
-    return torch.cuda.stream(torch.cuda.Stream(tensor.device))  # type: ignore[no-untyped-call]
+    return torch.cuda.stream(_side_stream(tensor.device))
 
 
-def write(copies: Sequence[Tuple[torch.Tensor, torch.Tensor]]) -> None:
+@functools.lru_cache(maxsize=None)
+def _side_stream(device: torch.device) -> Any:
+    """Returns one stream for each GPU: torch has 32, which scripts use, too."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+
+def start_writing(copies: Sequence[Tuple[torch.Tensor, torch.Tensor]]) -> List[Any]:
     """Copies the second tensor of each pair, on the host, into the first, on a GPU.
 
-    Waits for all. torch counts no change of the first.
+    Work that the GPUs' current streams are given from then on sees the values. The second tensors
+    must stay as they are until the events that are returned have come. torch counts no change of
+    the first.
     """
     for tensor, values in copies:
         tensor.data.copy_(values.reshape(tensor.shape), non_blocking=True)
-    for device in {tensor.device for tensor, _ in copies if tensor.device.type == "cuda"}:
-        torch.cuda.current_stream(device).synchronize()  # type: ignore[no-untyped-call]
+    devices = {tensor.device for tensor, _ in copies if tensor.device.type == "cuda"}
+    streams: List[Any] = [torch.cuda.current_stream(device) for device in devices]
+    return [stream.record_event() for stream in streams]
+
+
+def write(copies: Sequence[Tuple[torch.Tensor, torch.Tensor]]) -> None:
+    """Same as start_writing, and waits for all."""
+    for event in start_writing(copies):
+        event.synchronize()

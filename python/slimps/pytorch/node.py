@@ -116,6 +116,7 @@ def node_sizes(places: List[Tuple[int, int]]) -> List[int]:
 class Node:
     """This worker's place on its node.
 
+    is_alone       no other worker is on the node
     share_of_mean  the leader pushes this times the sum of its node's gradients: the servers' mean
                    over the nodes is then the mean over all workers
     device         where the tensors of sum() and share() lie
@@ -126,11 +127,15 @@ class Node:
     ) -> None:
         self._store = store
         self._group = group  # None: this worker is alone on its node
-        self._alone = group is None
+        self.is_alone = group is None
         self._leader = leader
         self.leads = leader == store.rank
         self.share_of_mean = share_of_mean
         self.device = device
+        # Runs once, at the latest when the process ends. NCCL's group warns if nobody has ended it.
+        self._abort: Any = None
+        if group is not None and device.type == "cuda":
+            self._abort = weakref.finalize(self, node_group.abort_nccl, group)
 
     def leave_rounds_to_leader(self) -> None:
         """Rounds do not wait for this worker from now on, unless it is the leader."""
@@ -143,7 +148,7 @@ class Node:
 
         UnavailableError: as of wait().
         """
-        if self._alone:
+        if self.is_alone:
             return None
         with self._in_group() as group:
             return group.reduce(tensor, 0, distributed.ReduceOp.SUM)
@@ -153,7 +158,7 @@ class Node:
 
         UnavailableError: as of wait().
         """
-        if self._alone:
+        if self.is_alone:
             return None
         with self._in_group() as group:
             return group.broadcast(tensor, 0)
@@ -184,7 +189,26 @@ class Node:
             yield
         except BaseException:
             self._group = None
+            if self._abort is not None:
+                self._abort()
             raise
+
+    def close(self) -> None:
+        """Ends a group of NCCL's. A second call does nothing.
+
+        Waits for the other members to do so, too, but no longer than the store's timeout: they may
+        have more to do, as an evaluation. An error of NCCL's aborts what is left.
+        """
+        group, self._group = self._group, None
+        if group is None or self._abort is None:
+            return
+        try:
+            node_group.end_nccl(group, self._store.timeout_s)
+        except RuntimeError:
+            self._abort()
+        except TimeoutError:
+            pass
+        self._abort.detach()
 
     @contextlib.contextmanager
     def _in_group(self) -> Iterator[Any]:

@@ -10,7 +10,7 @@ Buckets lie on the node's device: the host, or each worker's GPU.
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, Dict, List, Sequence, Set, Tuple
 
 import numpy as np
 import torch
@@ -36,8 +36,24 @@ class Bucket:
         self.work: Any = None
         self.clear()
 
+    def fill(self, place: int, gradient: torch.Tensor) -> None:
+        """Takes a gradient, on its GPU's current stream."""
+        self.values[place].copy_(gradient.detach().reshape(-1))
+        self.marks[place] = 1
+        self._filled_on.add(gpu.current_stream(self.tensor))
+
+    def await_filling(self) -> None:
+        """Lets the current stream wait for the streams that have filled the bucket.
+
+        Layers of a model may run on several streams, and backward uses theirs.
+        """
+        here = gpu.current_stream(self.tensor)
+        for stream in self._filled_on - {here}:
+            here.wait_stream(stream)
+
     def clear(self) -> None:
         self.tensor.zero_()
+        self._filled_on: Set[Any] = set()  # streams; None on the host
         self.missing = len(self.indices)  # gradients that have not come
 
 
@@ -97,8 +113,7 @@ class NodeExchange:
                 "round (said once)" % self._names[index],
             )
         else:
-            bucket.values[place].copy_(gradient.detach().reshape(-1))
-            bucket.marks[place] = 1
+            bucket.fill(place, gradient)
         while self._started < len(self._buckets) and not self._buckets[self._started].missing:
             self._start()
         while self._pushed < self._started and self._node.is_done(self._buckets[self._pushed].work):
@@ -131,6 +146,7 @@ class NodeExchange:
 
     def _start(self) -> None:
         bucket = self._buckets[self._started]
+        bucket.await_filling()
         bucket.work = self._node.sum(bucket.tensor)
         self._started += 1
 
@@ -153,7 +169,7 @@ class NodeExchange:
     def _share_weights(self) -> None:
         """Copies the leader's weights into the arrays of the others. Clears the buckets."""
         for bucket in self._buckets:
-            if self._node.leads:
+            if self._node.leads and not self._node.is_alone:
                 for index, values in zip(bucket.indices, bucket.values):
                     values.copy_(self._weights[index], non_blocking=True)
             bucket.work = self._node.share(bucket.tensor)

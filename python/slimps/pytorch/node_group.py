@@ -8,6 +8,7 @@ with torch 1.13).
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import socket
 import zlib
@@ -16,6 +17,7 @@ from typing import Any, List, Sequence
 import torch
 from torch import distributed
 
+from slimps import native
 from slimps.pytorch import gpu
 
 _HOST = "127.0.0.1"
@@ -44,7 +46,7 @@ def gloo(store: Any, rank: int, size: int, timeout_s: float) -> Any:
 
 
 def nccl(store: Any, rank: int, size: int, timeout_s: float) -> Any:
-    """Returns a group for tensors on GPUs. A group that is no longer referenced aborts its work.
+    """Returns a group for tensors on GPUs.
 
     torch ends the process when work takes longer than the group's own timeout. It counts from the
     start of the work, which may be long before the first wait for it: Node.wait is to end first.
@@ -53,6 +55,21 @@ def nccl(store: Any, rank: int, size: int, timeout_s: float) -> Any:
     options = of.Options()
     options._timeout = datetime.timedelta(seconds=2 * timeout_s)
     return of(store, rank, size, options)
+
+
+def end_nccl(group: Any, timeout_s: float) -> None:
+    """Ends a group of nccl() that has no work under way, as its other members do.
+
+    TimeoutError: some have not done so yet.
+    RuntimeError: of NCCL.
+    """
+    native.run_beside(getattr(group, "shutdown", None) or group._shutdown, timeout_s)
+
+
+def abort_nccl(group: Any) -> None:
+    """Ends a group of nccl(), and its work with an error."""
+    with contextlib.suppress(RuntimeError):  # the work's error was told before
+        group.abort()
 
 
 def gpu_for_nccl(tensors: Sequence[torch.Tensor]) -> int:

@@ -137,7 +137,8 @@ class Masters:
 
         masters = Masters(names, parameters)
         exchange(masters.arrays)
-        masters.publish()  # the others get their copies' values
+        masters.publish()  # the parameters get their copies' values
+        masters.settle()   # before the arrays change
 
     InvalidArgumentError: a parameter is not a contiguous, dense tensor of floats on the CPU or GPU.
     """
@@ -145,6 +146,7 @@ class Masters:
     def __init__(self, names: List[str], parameters: List[torch.Tensor]) -> None:
         self.arrays: List[np.ndarray] = []
         self._copied: List[Tuple[torch.Tensor, torch.Tensor]] = []  # (parameter, master)
+        self._published: List[Any] = []  # events of GPUs
         for name, parameter in zip(names, parameters):
             if parameter.dtype in _HALVES or gpu.is_on(parameter):
                 _check_memory(parameter, "parameter %s" % name)
@@ -156,11 +158,19 @@ class Masters:
                 self.arrays.append(memory_of(parameter, "parameter %s" % name))
 
     def publish(self) -> None:
-        """Copies the masters into their parameters, rounded. torch counts no change."""
-        gpu.write([pair for pair in self._copied if gpu.is_on(pair[0])])
+        """Copies the masters into their parameters, rounded. torch counts no change.
+
+        GPUs' copies go on; what their current streams are given from then on comes after them.
+        """
+        self._published += gpu.start_writing([one for one in self._copied if gpu.is_on(one[0])])
         for parameter, master in self._copied:
             if not gpu.is_on(parameter):
                 np.copyto(bits_of(parameter), bits_of(master.to(parameter.dtype)))
+
+    def settle(self) -> None:
+        """Waits until no copy reads the masters."""
+        while self._published:
+            self._published.pop().synchronize()
 
 
 def bits_of(parameter: torch.Tensor) -> np.ndarray:

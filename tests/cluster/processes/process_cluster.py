@@ -28,12 +28,15 @@ class ProcessCluster:
         server_prefix=(),
         worker="worker/slimps_worker",
         keys=None,
+        snapshots=None,
     ):
         self.workers = workers
         self.servers = servers
         self.worker_flags = list(worker_flags)
         self.scheduler_flags = list(scheduler_flags)
         self.server_flags = list(server_flags)
+        # Seconds between two snapshots of a server; None: daemons cannot be started again.
+        self.snapshots = snapshots
         self.worker = worker  # None: the test starts workers by hand
         self.keys = keys  # a slimps_launch.identity.keys.Folder; None: a job without keys
         # A command that runs a worker in other surroundings.
@@ -44,24 +47,29 @@ class ProcessCluster:
 
     def __enter__(self):
         port_file = self.path("port")
-        self._start(
-            "scheduler",
-            "scheduler",
-            ["scheduler/slimps_scheduler", "--port", "0", "--port_file", port_file]
-            + self.scheduler_flags,
-            0,
-        )
+        self.start_scheduler(["--port", "0", "--port_file", port_file])
         self.port = int(self.wait_for(lambda: self._read(port_file), "the scheduler's port"))
         for rank in range(self.servers):
-            self._start(
-                "server%d" % rank,
-                "server",
-                self.server_prefix + ["server/slimps_server"] + self.server_flags,
-                self.port,
-            )
+            self.start_server(rank)
         for rank in range(self.workers if self.worker else 0):
             self.start_worker(rank, self.worker_prefix + [self.worker] + self.worker_flags)
         return self
+
+    def start_scheduler(self, flags=()):
+        """Starts it; after the first time on the port that it had."""
+        flags = list(flags) or ["--port", str(self.port)]
+        if self.snapshots is not None:
+            flags += ["--restart_timeout_s", "60", "--journal", self.path("journal")]
+        command = ["scheduler/slimps_scheduler"] + flags + self.scheduler_flags
+        self._start("scheduler", "scheduler", command, 0)
+
+    def start_server(self, rank):
+        flags = list(self.server_flags)
+        if self.snapshots is not None:
+            flags += ["--snapshot_dir", self.path("snapshots")]
+            flags += ["--snapshot_every", str(self.snapshots), "--wanted_rank", str(rank)]
+        command = self.server_prefix + ["server/slimps_server"] + flags
+        self._start("server%d" % rank, "server", command, self.port)
 
     def start_worker(self, rank, command):
         self._start("worker%d" % rank, "worker", command, self.port, {"DMLC_WORKER_ID": str(rank)})

@@ -299,5 +299,25 @@ TEST_P(TransportTest, ThreadsSendAtOnceAndEachKeepsItsOrder) {
   for (const uint64_t number : Numbers(sink)) EXPECT_EQ(number % kEach, next[number / kEach]++);
 }
 
+TEST_P(TransportTest, AConnectionThatIsGivenUpTakesNoMessagesAndIsMadeNoMore) {
+  RecordingSink sink, client_sink;
+  const std::unique_ptr<Transport> client = Make();
+  ASSERT_TRUE(client->Start(&client_sink).ok());
+  const std::string address = FreeAddress();
+  const std::unique_ptr<Transport> server = Make();
+  const std::string bound = *server->Bind(address);
+  const PeerId former = *client->Connect(bound);
+  ASSERT_TRUE(client->Send(former, Numbered(1)).ok());
+  client->Disconnect(former);
+  while (!absl::IsNotFound(client->Send(former, Numbered(2)))) std::this_thread::yield();
+  ASSERT_TRUE(server->Start(&sink).ok());
+  const PeerId again = *client->Connect(bound);
+  ASSERT_TRUE(client->Send(again, Numbered(3)).ok());
+  while (sink.received().empty() || Numbers(sink).back() != 3) std::this_thread::yield();
+  EXPECT_TRUE(client_sink.undeliverable().empty());
+  client->Stop();
+  server->Stop();
+}
+
 }  // namespace
 }  // namespace slimps

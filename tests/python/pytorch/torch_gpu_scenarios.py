@@ -5,6 +5,7 @@ torch itself has no GPU here. Its tensors stay on the CPU and are taken for tens
 gradients are copied into the library's GPU memory, where slimps must find them.
 """
 
+import contextlib
 import ctypes
 import gc
 import sys
@@ -35,8 +36,13 @@ class Memory:
         size = ctypes.c_size_t(4 * tensor.numel())
         self.pointer = ctypes.c_ulonglong()
         assert cuda.cuMemAlloc_v2(ctypes.byref(self.pointer), size) == 0
-        cuda.cuMemcpyHtoD_v2(self.pointer, ctypes.c_void_p(tensor.data_ptr()), size)
+        self._source, self._size = ctypes.c_void_p(tensor.data_ptr()), size
+        cuda.cuMemcpyHtoD_v2(self.pointer, self._source, size)
         weakref.finalize(self, cuda.cuMemFree_v2, self.pointer)
+
+    def copy_back(self):
+        """Copies the memory's values into the tensor, which is packed float32 and still there."""
+        cuda.cuMemcpyDtoH_v2(self._source, self.pointer, self._size)
 
 
 def gradient_of(gradient, name):
@@ -49,6 +55,7 @@ def taken_for_gpus():
     return mock.patch.multiple(
         gpu,
         is_on=lambda tensor: True,
+        current_stream=lambda tensor: None,
         on_host=lambda tensor: tensor.detach().clone(),
         gradient_of=gradient_of,
     )
@@ -83,6 +90,46 @@ def trains_as_on_the_cpu():
         assert all(map(torch.equal, train(store, "again.", backup_model=True), backed_up))
 
 
+class Reading:
+    """Copies that read the masters until somebody waits for them."""
+
+    under_way = 0
+
+    def __init__(self, copies):
+        Reading.under_way += 1
+        self._masters = [(values, values.clone()) for _, values in copies]
+        for tensor, values in copies:
+            tensor.data.copy_(values.reshape(tensor.shape))
+
+    def synchronize(self):
+        for values, before in self._masters:
+            assert torch.equal(values, before), "changed under a copy"
+        Reading.under_way -= 1
+
+
+def after_copies(method):
+    def call(*arguments):
+        assert Reading.under_way == 0, "may change masters under a copy"
+        return method(*arguments)
+
+    return call
+
+
+def no_master_changes_while_it_is_copied():
+    """Weights are copied to a GPU while the script goes on; what changes masters waits for that."""
+    names = ("on_gradient", "end_step", "drain")
+    checked = {name: after_copies(getattr(native.Exchange, name)) for name in names}
+    with slimps.kv.create("dist_sync") as store:
+        for prefix, options in (("plain.", {}), ("backed_up.", {"backup_model": True})):
+            expected = train(store, "sync." + prefix, **options)
+            Reading.under_way = 0
+            start = mock.patch.object(gpu, "start_writing", lambda copies: [Reading(copies)])
+            with taken_for_gpus(), start, mock.patch.multiple(native.Exchange, **checked):
+                found = train(store, prefix, **options)
+            assert all(map(torch.equal, expected, found)), prefix
+            assert Reading.under_way > 0, "of the last weights"
+
+
 def a_gradient_that_is_not_finite_fails_the_step():
     with slimps.kv.create("dist_sync") as store, taken_for_gpus():
         model = nn.Linear(3, 1)
@@ -99,40 +146,52 @@ def a_gradient_that_is_not_finite_fails_the_step():
             raise AssertionError("expected an error")
 
 
+class Bucket:
+    """A bucket of DistributedDataParallel's. Its gradients may have gaps of memory's order."""
+
+    def __init__(self, parameters, gradients):
+        self._parameters = parameters
+        self._buffer = torch.cat([gradient.reshape(-1) for gradient in gradients])
+
+    def buffer(self):
+        return self._buffer
+
+    def parameters(self):
+        return self._parameters
+
+    def gradients(self):
+        sizes = [parameter.numel() for parameter in self._parameters]
+        return [
+            torch.as_strided(part, one.shape, one.stride(), part.storage_offset())
+            for part, one in zip(self._buffer.split(sizes), self._parameters)
+        ]
+
+
 def a_hook_takes_buckets_of_a_gpu():
-    """The hook's futures have the means, as on the CPU."""
-
-    class Bucket:
-        def __init__(self, parameters, gradients):
-            self._parameters = parameters
-            self._buffer = torch.cat([gradient.reshape(-1) for gradient in gradients])
-
-        def buffer(self):
-            return self._buffer
-
-        def parameters(self):
-            return self._parameters
-
-        def gradients(self):
-            sizes = [parameter.numel() for parameter in self._parameters]
-            return [
-                part.reshape(parameter.shape)
-                for part, parameter in zip(self._buffer.split(sizes), self._parameters)
-            ]
-
+    """The hook's futures have the means, as on the CPU. Nothing passes through torch's copies."""
     model = network()
+    model[0].weight.data = model[0].weight.data.to(memory_format=torch.channels_last)
     parameters = list(model.parameters())
-    with slimps.kv.create("dist_sync") as store, taken_for_gpus():
+    targets = {}  # by the address of the tensor; the newest is what was pulled into
+
+    def of_torch(_, tensor):
+        memory = targets[tensor.data_ptr()] = Memory(tensor)
+        return native.GpuArray(memory, memory.pointer.value, tuple(tensor.shape), 0, 0)
+
+    with slimps.kv.create("dist_sync") as store:
         with slimps.torch.CommHookState(model.named_parameters(), store=store) as state:
             for step in range(3):
-                bucket = Bucket(
-                    parameters,
-                    [
-                        torch.full_like(p, i + step + 2.0 * store.rank)
-                        for i, p in enumerate(parameters)
-                    ],
-                )
-                slimps.torch.comm_hook(state, bucket).wait()
+                gradients = [
+                    torch.full_like(p, i + step + 2.0 * store.rank)
+                    for i, p in enumerate(parameters)
+                ]
+                bucket = Bucket(parameters, gradients)
+                targets.clear()
+                with taken_for_cuda_tensors(of_torch), mock.patch.object(torch.Tensor, "cpu"):
+                    slimps.torch.comm_hook(state, bucket).wait()
+                    torch.Tensor.cpu.assert_not_called()
+                for target in targets.values():
+                    target.copy_back()
                 for i, gradient in enumerate(bucket.gradients()):
                     assert torch.equal(gradient, torch.full_like(gradient, i + step + 1.0))
 
@@ -148,16 +207,19 @@ def buffers_of_a_gpu_get_rank_0s_values():
         assert tensors["counts"].item() == 7, tensors
 
 
-def half_precision_is_converted():
-    def of_torch(_, tensor):
-        return gradient_of(tensor, "")
+@contextlib.contextmanager
+def taken_for_cuda_tensors(of_torch=lambda _, tensor: gradient_of(tensor, "")):
+    """Within it, a store takes all tensors for tensors on a GPU."""
+    with mock.patch.object(slimps._gpu, "_of_torch", of_torch), mock.patch.object(
+        torch.Tensor, "is_cuda", True
+    ):
+        yield
 
+
+def half_precision_is_converted():
     with slimps.kv.create("dist_sync") as store:
         store.init("w", torch.zeros(3, 5, dtype=torch.float16))
-        # No tensor is on a GPU here, so they are taken for what is.
-        with mock.patch.object(slimps._gpu, "_of_torch", of_torch), mock.patch.object(
-            torch.Tensor, "is_cuda", True
-        ):
+        with taken_for_cuda_tensors():
             store.init("v", torch.full((3, 5), 2.0, dtype=torch.float16))
             store.push("w", torch.full((5, 3), 0.5, dtype=torch.float16).T)
             halves = torch.zeros(3, 5, dtype=torch.float16)
@@ -179,6 +241,23 @@ def half_precision_is_converted():
             store.push("w", torch.ones(3, 5))
         store.pull("w", halves)
         assert torch.equal(halves, torch.full((3, 5), 2.0, dtype=torch.float16)), halves
+
+
+def half_precision_beside_compression_is_refused():
+    """As on the host: MXNet's compression takes float32 alone."""
+    with slimps.kv.create("dist_sync") as store:
+        store.set_gradient_compression({"type": "2bit"})
+        store.init("w", torch.zeros(3))
+        half = torch.ones(3, dtype=torch.float16)
+        for place in (contextlib.nullcontext(), taken_for_cuda_tensors()):
+            with place:
+                try:
+                    store.push("w", [torch.ones(3), half])
+                except slimps.InvalidArgumentError as refused:
+                    assert "expected float32, got float16" in str(refused), refused
+                else:
+                    raise AssertionError("expected an error")
+                store.pushpull("w", torch.ones(3), out=torch.zeros(3))
 
 
 if __name__ == "__main__":

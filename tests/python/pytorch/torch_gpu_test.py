@@ -13,9 +13,11 @@ FAKE = os.path.abspath("tests/worker/device/cuda/fake_libcuda")
     "scenario",
     [
         "trains_as_on_the_cpu",
+        "no_master_changes_while_it_is_copied",
         "a_hook_takes_buckets_of_a_gpu",
         "buffers_of_a_gpu_get_rank_0s_values",
         "half_precision_is_converted",
+        "half_precision_beside_compression_is_refused",
     ],
 )
 def test_two_workers(scenario, monkeypatch):

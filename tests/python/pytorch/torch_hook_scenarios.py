@@ -25,22 +25,27 @@ from torch_training import (
 )
 
 
-def two_models(path):
-    """Makes two models, one for gloo and one for the hook."""
+def two_models(path, device="cpu"):
+    """Makes two models, one for gloo and one for the hook. Workers take GPUs in turn."""
     rank = slimps.init().rank
+    if device == "cuda":
+        device = "cuda:%d" % (rank % torch.cuda.device_count())
     dist.init_process_group("gloo", init_method="file://" + path, rank=rank, world_size=2)
     wrap = torch.nn.parallel.DistributedDataParallel
-    return rank, wrap(network(), bucket_cap_mb=0.01), wrap(network(), bucket_cap_mb=0.01)
+    models = [wrap(network().to(device), bucket_cap_mb=0.01) for _ in range(2)]
+    return rank, models[0], models[1]
 
 
-def the_hook_equals_gloo(path):
-    rank, by_gloo, by_servers = two_models(path)
+def the_hook_equals_gloo(path, device):
+    rank, by_gloo, by_servers = two_models(path, device)
+    place = next(by_servers.parameters()).device
     with slimps.torch.CommHookState(by_servers.module.named_parameters()) as state:
         by_servers.register_comm_hook(state, slimps.torch.comm_hook)
         optimizers = [OPTIMIZERS["sgd"](model) for model in (by_gloo, by_servers)]
         for images, labels in batches(STEPS):
+            part = [one.to(place) for one in mine(rank, images, labels)]
             for model, optimizer in zip((by_gloo, by_servers), optimizers):
-                step(optimizer, model, *mine(rank, images, labels))
+                step(optimizer, model, *part)
         assert farthest(by_gloo, by_servers) < 1e-5, farthest(by_gloo, by_servers)
         assert state.totals()["bytes_pushed"] == 4 * STEPS * sum(
             p.numel() for p in by_gloo.parameters()

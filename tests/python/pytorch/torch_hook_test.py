@@ -3,11 +3,21 @@
 
 import jobs
 import pytest
+import torch
 
 
-@pytest.mark.parametrize("scenario", ["the_hook_equals_gloo", "a_compressed_hook_learns"])
-def test_hook(scenario, tmp_path):
-    jobs.run("torch_hook_scenarios", scenario, str(tmp_path / "group"))
+needs_gpu = pytest.mark.skipif(
+    not torch.cuda.is_available(), reason="torch %s finds no GPU here" % torch.__version__
+)
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_gpu)])
+def test_the_hook_equals_gloo(device, tmp_path):
+    jobs.run("torch_hook_scenarios", "the_hook_equals_gloo", str(tmp_path / "group"), device)
+
+
+def test_a_compressed_hook_learns(tmp_path):
+    jobs.run("torch_hook_scenarios", "a_compressed_hook_learns", str(tmp_path / "group"))
 
 
 def test_a_hook_that_fails_says_why(tmp_path):

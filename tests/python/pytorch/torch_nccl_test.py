@@ -4,6 +4,7 @@
 Where there are no two GPUs, gloo stands in for NCCL (torch_nccl_scenarios.py).
 """
 
+import gc
 import os
 import signal
 import threading
@@ -11,10 +12,12 @@ import types
 from unittest import mock
 
 import jobs
+import numpy as np
 import pytest
 import slimps
 import torch
-from slimps.pytorch import gpu, node, node_group
+from slimps import native
+from slimps.pytorch import gpu, node, node_exchange, node_group
 
 FAKE = os.path.abspath("tests/worker/device/cuda/fake_libcuda")
 NO_GPU = node_group.NO_GPU
@@ -131,12 +134,12 @@ class Failed:
     def fail(self, *_):
         raise RuntimeError("NCCL error: remote process exited\nLast error: ...")
 
-    reduce = broadcast = wait = fail
+    reduce = broadcast = wait = abort = fail
 
 
 def node_over_nccl(timeout_s, group=None):
     store = types.SimpleNamespace(rank=1, timeout_s=timeout_s)
-    return node.Node(store, group or object(), 0, 0.5, torch.device("cuda"))
+    return node.Node(store, group or mock.Mock(), 0, 0.5, torch.device("cuda"))
 
 
 def check_ended(over_nccl):
@@ -166,3 +169,100 @@ def test_ctrl_c_ends_a_wait_for_nccl():
     with pytest.raises(KeyboardInterrupt):
         waits.wait(Endless())
     check_ended(waits)
+
+
+@pytest.fixture(name="group")
+def nccls_group():
+    return mock.Mock(spec=["abort", "shutdown"])
+
+
+def test_close_ends_the_group_in_order_and_once(group):
+    over_nccl = node_over_nccl(60.0, group)
+    over_nccl.close()
+    over_nccl.close()
+    del over_nccl
+    gc.collect()
+    assert group.mock_calls == [mock.call.shutdown()]
+
+
+def test_a_group_that_nobody_closed_is_aborted(group):
+    node_over_nccl(60.0, group)
+    gc.collect()
+    assert group.mock_calls == [mock.call.abort()]
+
+
+def test_a_failed_group_is_aborted_at_once(group):
+    over_nccl = node_over_nccl(60.0, group)
+    with pytest.raises(slimps.UnavailableError):
+        over_nccl.wait(Failed())
+    assert group.mock_calls == [mock.call.abort()]
+    over_nccl.close()
+    assert group.mock_calls == [mock.call.abort()]
+
+
+def test_a_close_does_not_wait_for_ever_for_the_others(group):
+    never = threading.Event()
+    group.shutdown.side_effect = never.wait
+    over_nccl = node_over_nccl(0.05, group)
+    over_nccl.close()
+    assert not never.is_set()
+    del over_nccl
+    gc.collect()
+    assert group.mock_calls == [mock.call.shutdown()], "which still runs"
+    never.set()
+
+
+def test_a_close_that_fails_aborts_the_group(group):
+    group.shutdown.side_effect = RuntimeError("NCCL error")
+    node_over_nccl(60.0, group).close()
+    assert group.mock_calls == [mock.call.shutdown(), mock.call.abort()]
+
+
+class Stream:
+    """A stream of a GPU, which notes whom it waits for."""
+
+    def __init__(self):
+        self.awaited = []
+
+    def wait_stream(self, other):
+        self.awaited.append(other)
+
+
+def exchange_of_a_lone_worker(monkeypatch, count):
+    alone = node.Node(types.SimpleNamespace(rank=0), None, 0, 0.5, torch.device("cpu"))
+    monkeypatch.setattr(alone, "leave_rounds_to_leader", lambda: None)
+    names = ["w%d" % index for index in range(count)]
+    weights = [np.ones(3, np.float32) for _ in names]
+    settings = native.ExchangeSettings()
+    return node_exchange.NodeExchange(mock.Mock(), alone, names, weights, settings)
+
+
+def test_a_sum_awaits_each_stream_that_made_a_gradient_of_it(monkeypatch):
+    first, second, third = streams = [Stream() for _ in range(3)]
+    exchange = exchange_of_a_lone_worker(monkeypatch, count=3)
+    for step in (1, 2):
+        exchange.begin_step()
+        for index, stream in reversed(list(enumerate(streams))):
+            monkeypatch.setattr(gpu, "current_stream", lambda tensor, stream=stream: stream)
+            exchange.on_gradient(index, torch.ones(3))
+        exchange.end_step()
+        assert sorted(map(id, first.awaited)) == sorted(step * [id(second), id(third)])
+        assert not second.awaited and not third.awaited
+
+
+def test_each_gpu_has_one_side_stream(monkeypatch):
+    made = mock.Mock(side_effect=lambda device: Stream())
+    monkeypatch.setattr(torch.cuda, "Stream", made)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: stream)
+    tensors = [types.SimpleNamespace(device=torch.device("cuda", one)) for one in (0, 1, 0)]
+    gpu._side_stream.cache_clear()
+    found = [gpu.beside_other_work(tensor) for tensor in tensors]
+    gpu._side_stream.cache_clear()
+    assert found[0] is found[2] is not found[1] and made.call_count == 2
+
+
+def test_a_worker_alone_on_its_node_copies_no_weights(monkeypatch):
+    exchange = exchange_of_a_lone_worker(monkeypatch, count=1)
+    with mock.patch.object(torch.Tensor, "copy_") as copied:
+        exchange.begin_step()
+    copied.assert_not_called()

@@ -82,7 +82,7 @@ def gradients_that_a_scaler_scaled():
 
 
 def a_worker_without_data_beside_a_scaler():
-    """Worker 1 has no data in steps 2 and 4. In step 4 worker 0's gradients are infinite, so no
+    """Worker 1 has no data in steps 1, 2 and 4. In step 4 worker 0's gradients are infinite, so no
     worker steps."""
     model = network()
     scaler = scaler_of_1024()
@@ -95,7 +95,7 @@ def a_worker_without_data_beside_a_scaler():
     ) as optimizer:
         rank = optimizer.store.rank
         for number, (images, labels) in enumerate(batches(6), 1):
-            if rank == 1 and number in (2, 4):
+            if rank == 1 and number in (1, 2, 4):
                 optimizer.skip_step()
             else:
                 optimizer.zero_grad()
@@ -113,6 +113,23 @@ def a_worker_without_data_beside_a_scaler():
             raise AssertionError("left, though the check needs all")
         except slimps.FailedPreconditionError as error:
             assert "expected skip_step()" in str(error), error
+
+
+def a_worker_leaves_before_its_first_step():
+    """Worker 0 asks in its first step whether a worker has a scaler, and worker 1 answers."""
+    model = network()
+    with slimps.torch.DistributedOptimizer(
+        OPTIMIZERS["sgd"](model), model.named_parameters(), push_in_backward=False
+    ) as optimizer:
+        if optimizer.store.rank == 1:
+            optimizer.leave()
+            return
+        before = model[0].weight.detach().clone()
+        for images, labels in batches(2):
+            optimizer.zero_grad()
+            loss_of(model, images, labels).backward()
+            optimizer.step()
+        assert not torch.equal(model[0].weight, before)
 
 
 if __name__ == "__main__":

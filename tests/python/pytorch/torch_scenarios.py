@@ -5,6 +5,7 @@ A failed assertion ends the worker, and the test.
 """
 
 import copy
+import os
 import sys
 
 import slimps
@@ -52,6 +53,30 @@ def equals_the_joint_batch(kind):
         assert optimizer.param_groups[0]["lr"] == references[0].param_groups[0]["lr"]
         assert same_everywhere(optimizer.store, model)
     assert farthest(model, alone) < 1e-5, farthest(model, alone)
+
+
+def has_the_weights_of_ddp(device, path):
+    """After STEPS steps, as DistributedDataParallel over gloo has them. Both train on `device`;
+    workers take GPUs in turn. torch adds up gradients on GPUs in another order each time unless it
+    is told not to."""
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+    torch.use_deterministic_algorithms(True)
+    rank = slimps.init().rank
+    if device == "cuda":
+        device = "cuda:%d" % (rank % torch.cuda.device_count())
+    model = network().to(device)
+    theirs = copy.deepcopy(model)
+    torch.distributed.init_process_group(
+        "gloo", init_method="file://" + path, rank=rank, world_size=2
+    )
+    ddp = torch.nn.parallel.DistributedDataParallel(theirs)
+    reference = OPTIMIZERS["sgd"](theirs)
+    with slimps.torch.DistributedOptimizer(OPTIMIZERS["sgd"](model), model) as optimizer:
+        for images, labels in batches(STEPS):
+            part = [one.to(device) for one in mine(rank, images, labels)]
+            step(reference, ddp, *part)
+            step(optimizer, model, *part)
+        assert farthest(model, theirs) <= ROUNDING, farthest(model, theirs)
 
 
 def the_backup_model_is_one_local_step_ahead():

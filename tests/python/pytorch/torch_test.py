@@ -21,6 +21,7 @@ def test_training_equals_one_process_on_the_joint_batch(kind):
         torch_scenarios.gradients_accumulate,
         torch_scenarios.clipped_gradients,
         torch_scenarios.what_an_optimizer_does_not_step_is_rank_0s,
+        torch_scaler_scenarios.a_worker_leaves_before_its_first_step,
         torch_scaler_scenarios.a_worker_without_data_beside_a_scaler,
         torch_scaler_scenarios.gradients_that_a_scaler_scaled,
         torch_scenarios.data_that_ends_unevenly,
@@ -31,6 +32,17 @@ def test_training_equals_one_process_on_the_joint_batch(kind):
 )
 def test_scenario(scenario):
     jobs.run(scenario.__module__, scenario.__name__)
+
+
+needs_gpu = pytest.mark.skipif(
+    not torch.cuda.is_available(), reason="torch %s finds no GPU here" % torch.__version__
+)
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_gpu)])
+def test_training_equals_ddp_over_gloo(device, tmp_path):
+    path = str(tmp_path / "meeting")
+    jobs.run("torch_scenarios", "has_the_weights_of_ddp", device, path)
 
 
 # torch 1.13 has no convolutions in float16 on the CPU.

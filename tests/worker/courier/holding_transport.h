@@ -26,10 +26,11 @@ class HoldingTransport final : public Transport {
   }
   absl::Status Start(MessageSink*) override { return absl::OkStatus(); }
   absl::StatusOr<PeerId> Connect(std::string_view) override { return PeerId{7}; }
-  absl::Status Send(PeerId, Message message, SendOptions options) override {
+  absl::Status Send(PeerId to, Message message, SendOptions options) override {
     if (before_send) before_send();
     MutexLock lock(&mutex_);
     held_.emplace_back(std::move(message), std::move(options));
+    to_.push_back(to);
     changed_.NotifyAll();
     return full_ ? absl::ResourceExhaustedError("full") : absl::OkStatus();
   }
@@ -55,6 +56,10 @@ class HoldingTransport final : public Transport {
     }
     told(when);
   }
+  PeerId to(size_t index) {
+    MutexLock lock(&mutex_);
+    return to_.at(index);
+  }
   wire::Header header(size_t index) {
     MutexLock lock(&mutex_);
     return held_.at(index).first.header;
@@ -77,6 +82,7 @@ class HoldingTransport final : public Transport {
   CondVar changed_;
   bool full_ = false;
   std::vector<std::pair<Message, SendOptions>> held_;
+  std::vector<PeerId> to_;
 };
 
 }  // namespace slimps

@@ -202,5 +202,22 @@ TEST_F(RpcClientTest, CallsOfManyThreadsGetTheirOwnAnswers) {
   for (int i = 0; i < kCallers; ++i) EXPECT_EQ(got[i], 100u + static_cast<uint64_t>(i));
 }
 
+TEST_F(RpcClientTest, AServerThatStopsIsAskedUntilItIsBackWhereverThatIs) {
+  std::atomic<int> asked{0};
+  transport_.set_on_send([&](PeerId to, const Message& question) {
+    ++asked;
+    if (to == PeerId{1}) return absl::NotFoundError("no such peer");
+    const absl::Status stopping = absl::UnavailableError("the server is stopping");
+    EXPECT_TRUE(
+        client_.HandleMessage(AckTo(question, to == PeerId{2} ? stopping : absl::OkStatus())));
+    return absl::OkStatus();
+  });
+  uint64_t peer = 0;
+  const auto answer =
+      client_.CallReturning([&peer] { return PeerId{++peer}; }, Question(), kLong, "leaving");
+  EXPECT_TRUE(answer.ok()) << answer.status();
+  EXPECT_EQ(asked, 3);
+}
+
 }  // namespace
 }  // namespace slimps

@@ -72,6 +72,21 @@ TEST_F(PayloadMakerTest, ARawGradientTravelsWhereItIs) {
   EXPECT_EQ(grad_buf_->floats()[2], 12) << "scaled in place";
 }
 
+// Regression: pushes that servers had acknowledged filled the staging, and the next one waited in
+// vain.
+TEST_F(PayloadMakerTest, APayloadThatIsKeptHoldsNoGradBufAndNoRoomToSpare) {
+  PayloadMaker maker({.grad_scale = 1, .keeps_payloads = true});
+  const auto raw = Push(maker, {1, 2, 3}, *none_, *none_);
+  ASSERT_TRUE(raw.ok());
+  EXPECT_EQ(grad_buf_.use_count(), 1);
+  EXPECT_EQ(raw->payload.size(), 12u);
+  const size_t before = maker.bit_bufs().bytes_in_use;
+  const auto topk = MakeCodecOrDie("topk:ratio=0.01");
+  const auto sparse = Push(maker, Floats(10000, 1.0f), *topk, *topk);
+  ASSERT_TRUE(sparse.ok());
+  EXPECT_LE(maker.bit_bufs().bytes_in_use - before, 4096u) << "a block of the pool, not 80 kB";
+}
+
 TEST_F(PayloadMakerTest, ALentGradientIsOnlyReadAndKeptAsLongAsItWasLent) {
   const auto one_bit = MakeCodecOrDie("1bit"), dgc = MakeCodecOrDie("dgc:k=1,mu=0.5");
   const Floats gradient = {1, -2, 3};

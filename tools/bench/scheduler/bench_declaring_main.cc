@@ -81,9 +81,9 @@ absl::Status Serve(const Frame& frame, PeerId from, SchedulerState* scheduler, S
   const std::vector<std::span<const std::byte>> parts = {frame[0].bytes()};
   SLIMPS_ASSIGN_OR_RETURN(const wire::Header header, ParseFrame(parts, kDefaultLimits));
   const double parsed = SecondsNow(1);
-  SchedulerState::Outbox outbox = scheduler->Handle(from, header, {});
+  Outbox outbox = scheduler->Handle(from, header, {});
   const double decided = SecondsNow(1);
-  for (SchedulerState::Outgoing& outgoing : outbox) {
+  for (OutgoingHeader& outgoing : outbox) {
     spent->placements += outgoing.header.has_placement() ? 1 : 0;
     SLIMPS_RETURN_IF_ERROR(
         BuildFrame({.header = std::move(outgoing.header), .payloads = {}}, kDefaultLimits)

@@ -95,6 +95,24 @@ TEST_F(MembershipStateTest, AnAnswerThatTheHeartbeatCameTooEarlyIsNoRefusal) {
   EXPECT_EQ(state_.rank(), 1u);
 }
 
+// A process that was stopped wakes, and another one has its place.
+TEST_F(MembershipStateTest, AMemberThatTheSchedulerDoesNotKnowIsDown) {
+  Join();
+  clock_.Advance(absl::Seconds(2));
+  const MembershipState::Actions heartbeat = state_.Tick(clock_.Now());
+  ASSERT_EQ(heartbeat.send.size(), 1u);
+  wire::Header error;
+  *error.mutable_error()->mutable_status() = ToStatusProto(absl::NotFoundError("not registered"));
+  error.set_request_id(MembershipState::kRequestBit | 1);  // the Register; this answer is late
+  EXPECT_FALSE(From(error).down.has_value());
+  error.set_request_id(heartbeat.send[0].request_id());
+  const MembershipState::Actions actions =
+      state_.HandleFromScheduler(error, clock_.Now(), &consumed_);
+  ASSERT_TRUE(actions.down.has_value());
+  EXPECT_TRUE(absl::IsFailedPrecondition(*actions.down)) << *actions.down;
+  EXPECT_THAT(std::string(actions.down->message()), testing::HasSubstr("its place was taken"));
+}
+
 TEST_F(MembershipStateTest, AnOlderRosterDoesNotReplaceANewerOne) {
   Join();
   From(Roster(1, 1));

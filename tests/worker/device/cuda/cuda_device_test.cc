@@ -5,6 +5,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <vector>
@@ -142,6 +144,29 @@ TEST(CudaDevice, ItsBuffersLieInTheMemoryThatTheProcessShares) {
   EXPECT_EQ(shared.stats().bytes_in_use, 0u);
   driver.CheckAllGivenBack();
   EXPECT_THAT(driver.TakeMisuses(), IsEmpty());
+}
+
+// A child that wrote to a page that both have would part this process' page from the GPU's.
+TEST(CudaDevice, AForkedChildHasNoPinnedPages) {
+  FakeCudaDriver driver({});
+  const auto device = *MakeCudaDevice(&driver, 0);
+  const auto buffer = *device->AllocateHost(5000);
+  const std::span<float> floats = buffer->floats();
+  const std::vector<float> elsewhere(5000);
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const pid_t child = fork();
+  if (child == 0) {  // async-signal-safe calls alone: other threads may have held locks
+    const auto has = [&](const float* value) { return write(ends[1], value, sizeof(float)) > 0; };
+    const bool as_expected = has(&elsewhere[0]) && !has(&floats.front()) && !has(&floats.back());
+    _exit(as_expected ? 0 : 1);
+  }
+  ASSERT_GT(child, 0);
+  int ended = 0;
+  ASSERT_EQ(waitpid(child, &ended, 0), child);
+  EXPECT_EQ(ended, 0);
+  close(ends[0]);
+  close(ends[1]);
 }
 
 TEST(CopyBetween, OrdersBothStreamsAndWaits) {

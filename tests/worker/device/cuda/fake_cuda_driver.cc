@@ -119,6 +119,15 @@ std::vector<std::string> FakeCudaDriver::TakeMisuses() {
   return std::exchange(misuses_, {});
 }
 
+size_t FakeCudaDriver::pinned_bytes() {
+  MutexLock lock(&mutex_);
+  size_t bytes = 0;
+  for (const auto& block : blocks_) {
+    if (!block->device.has_value() && !block->freed) bytes += block->memory.size();
+  }
+  return bytes;
+}
+
 void FakeCudaDriver::CheckAllGivenBack() {
   MutexLock lock(&mutex_);
   const auto check = [&](const char* what, size_t held) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {

@@ -76,6 +76,7 @@ class FakeCudaDriver final : public CudaDriver {
   }
   // Returns what was misused since the last call, and forgets it.
   std::vector<std::string> TakeMisuses();
+  size_t pinned_bytes();
   // Notes what is still held: to be called when the code under test has given everything back.
   void CheckAllGivenBack();
 

@@ -6,11 +6,18 @@
 // It has no compiler: it takes any module that declares the kernels of tools/bench/gpu, and
 // computes them on the host.
 //
+// It is of CUDA 12.9, or of what SLIMPS_FAKE_CUDA_VERSION says: 9020 is 9.2.
+//
 // Beside the driver's functions it exports
-//   const char* slimps_fake_misuses(void)   what was misused since the last call, a line each
+//   const char* slimps_fake_misuses(void)    what was misused since the last call, a line each
+//   size_t slimps_fake_pinned_bytes(void)    host memory that is pinned
+//   void slimps_fake_hold(void)              gives GPU 0's legacy default stream work that goes on
+//   void slimps_fake_release(void)           until here
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
+#include <semaphore>
 #include <span>
 #include <string>
 #include <string_view>
@@ -29,7 +36,7 @@ namespace {
 
 constexpr int kNotFound = 500;  // CUDA_ERROR_NOT_FOUND
 constexpr int kUnknown = 999;   // CUDA_ERROR_UNKNOWN
-constexpr int kVersion = 12090;
+constexpr char kVersionVariable[] = "SLIMPS_FAKE_CUDA_VERSION";
 
 FakeCudaDriver& Driver() {
   static FakeCudaDriver& driver =
@@ -63,6 +70,8 @@ void CheckCaptureMode(const char* call) {
   if (capture_mode == kCaptureModeRelaxed) return;
   Driver().NoteMisuse(std::string(call) + " outside of the relaxed capture mode");
 }
+
+std::counting_semaphore<> released(0);
 
 float* At(DevicePointer memory) { return reinterpret_cast<float*>(memory); }
 
@@ -108,7 +117,8 @@ EXPORT Result cuGetErrorString(Result, const char** text) {
 }
 EXPORT Result cuInit(unsigned) { return kSuccess; }
 EXPORT Result cuDriverGetVersion(int* version) {
-  *version = kVersion;
+  const char* const wanted = std::getenv(kVersionVariable);
+  *version = wanted == nullptr ? 12090 : std::atoi(wanted);
   return kSuccess;
 }
 EXPORT Result cuDeviceGetCount(int* count) { return Give(Driver().DeviceCount(), count); }
@@ -254,6 +264,13 @@ EXPORT Result cuLaunchKernel(Handle function, unsigned blocks, unsigned blocks_y
   static_cast<const Kernel*>(function)->compute(blocks, parameters);
   return kSuccess;
 }
+
+EXPORT size_t slimps_fake_pinned_bytes() { return Driver().pinned_bytes(); }
+
+EXPORT void slimps_fake_hold() {
+  Driver().Launch(nullptr, {}, {}, [] { released.acquire(); });
+}
+EXPORT void slimps_fake_release() { released.release(); }
 
 EXPORT const char* slimps_fake_misuses() {
   static std::string& said = *new std::string;

@@ -12,9 +12,9 @@ import subprocess
 
 from slimps_launch import carried
 from slimps_launch import errors
-from slimps_launch import hosts
+from slimps_launch.places import hosts
 from slimps_launch import network
-from slimps_launch import on_ssh
+from slimps_launch.places import on_ssh
 from slimps_launch import run_command
 
 

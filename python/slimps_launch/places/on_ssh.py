@@ -14,7 +14,7 @@ import subprocess
 
 from slimps_launch import carried
 from slimps_launch import errors
-from slimps_launch import hosts
+from slimps_launch.places import hosts
 from slimps_launch import job_launch
 from slimps_launch import network
 

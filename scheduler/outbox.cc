@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "scheduler/replies.h"
+#include "scheduler/outbox.h"
 
 #include "proto/status_proto.h"
 

@@ -13,7 +13,7 @@ import subprocess
 from slimps_launch import agent
 from slimps_launch import carried
 from slimps_launch import errors
-from slimps_launch import on_mpi
+from slimps_launch.places import on_mpi
 
 
 def processes_of(environment):

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/service/snapshotter.h"
+
+#include <glog/logging.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/base/status_copy.h"
+#include "proto/base/status_macros.h"
+#include "server/saved/snapshot_file.h"
+
+namespace slimps {
+namespace {
+
+// Runs a control on a shard and waits for it. A shard that has stopped drops it unrun.
+class OnShard final {
+ public:
+  static absl::Status Run(Shard* shard, const Shard::Control& control) {
+    auto call = std::make_shared<OnShard>();
+    // The token is destroyed with the control, run or not.
+    auto token = std::shared_ptr<void>(nullptr, [call](void*) { call->Finish(); });
+    shard->PostOwnControl([call, &control, token = std::move(token)](ShardState& state) {
+      control(state);
+      call->ran_ = true;
+    });
+    token.reset();
+    MutexLock lock(&call->mutex_);
+    while (!call->finished_) call->changed_.Wait(&call->mutex_);
+    return call->ran_ ? absl::OkStatus() : absl::UnavailableError("the server is stopping");
+  }
+
+ private:
+  void Finish() {
+    MutexLock lock(&mutex_);
+    finished_ = true;
+    changed_.NotifyAll();
+  }
+
+  Mutex mutex_;
+  CondVar changed_;
+  bool ran_ = false;  // written before Finish takes the lock, read after finished_
+  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace
+
+Snapshotter::Snapshotter(std::unique_ptr<SnapshotFolder> folder, std::vector<Shard*> shards,
+                         const ServerOptions& options, const Clock* clock)
+    : folder_(std::move(folder)),
+      shards_(std::move(shards)),
+      options_(*options.snapshots),
+      num_workers_(options.num_workers),
+      clock_(clock) {}
+
+Snapshotter::~Snapshotter() { Stop(absl::UnavailableError("the server is stopping")); }
+
+absl::Status Snapshotter::Start(const std::string& owner, Done on_replaced) {
+  SLIMPS_RETURN_IF_ERROR(folder_->TakeOver(owner));
+  on_replaced_ = std::move(on_replaced);
+  next_ = clock_->Now() + options_.every;
+  thread_ = Thread("snapshots", [this] { Run(); });
+  return absl::OkStatus();
+}
+
+absl::Status Snapshotter::Persist(Done done) {
+  MutexLock lock(&mutex_);
+  if (stopping_) return CopyUnshared(stopped_);
+  if (waiting_.size() >= kMaxWaiting) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        waiting_.size(), " requests of a snapshot wait already, at most ", kMaxWaiting, " may"));
+  }
+  waiting_.push_back(std::move(done));
+  changed_.NotifyAll();
+  return absl::OkStatus();
+}
+
+void Snapshotter::Stop(const absl::Status& why) {
+  std::vector<Done> waiting;
+  {
+    MutexLock lock(&mutex_);
+    if (!stopping_) stopped_ = CopyUnshared(why);
+    stopping_ = true;
+    changed_.NotifyAll();
+  }
+  if (thread_.joinable()) thread_.Join();
+  {
+    MutexLock lock(&mutex_);
+    waiting.swap(waiting_);
+  }
+  for (const Done& done : waiting) done(why);
+}
+
+SnapshotCounters Snapshotter::counters() const {
+  MutexLock lock(&mutex_);
+  return counters_;
+}
+
+bool Snapshotter::stopping() const {
+  MutexLock lock(&mutex_);
+  return stopping_;
+}
+
+bool Snapshotter::Await(std::vector<Done>* waiting) {
+  MutexLock lock(&mutex_);
+  while (!stopping_ && waiting_.empty() && clock_->Now() < next_) {
+    changed_.WaitFor(&mutex_, next_ - clock_->Now());
+  }
+  waiting->swap(waiting_);
+  return !stopping_;
+}
+
+void Snapshotter::Run() {
+  std::vector<Done> waiting;
+  while (Await(&waiting)) {
+    const absl::Status written = WriteOne();
+    Note(written);
+    for (const Done& done : waiting) done(written);
+    waiting.clear();
+    if (absl::IsFailedPrecondition(written)) {
+      on_replaced_(written);
+      next_ = SteadyTime::InfiniteFuture();  // Persist goes on to be refused
+    } else {
+      next_ = clock_->Now() + options_.every;
+    }
+  }
+  absl::Status why;
+  {
+    MutexLock lock(&mutex_);
+    why = CopyUnshared(stopped_);
+  }
+  for (const Done& done : waiting) done(why);
+}
+
+void Snapshotter::Note(const absl::Status& written) {
+  MutexLock lock(&mutex_);
+  if (stopping_ && !written.ok()) return;  // given up
+  const bool failed_before = std::exchange(failed_, !written.ok());
+  if (!written.ok()) {
+    ++counters_.failed;
+    LOG(ERROR) << "no snapshot was written: " << written.message()
+               << (absl::IsFailedPrecondition(written)
+                       ? ""
+                       : "; training goes on, and the next one is tried later");
+    return;
+  }
+  ++counters_.written;
+  if (failed_before) LOG(INFO) << "snapshots are written again to " << folder_->path();
+}
+
+absl::Status Snapshotter::WriteOne() {
+  SLIMPS_ASSIGN_OR_RETURN(saved::Prologue prologue, folder_->Begin());
+  prologue.set_num_workers(num_workers_);
+  SnapshotWriter writer(folder_->PathOf(prologue), prologue, options_.disk);
+  std::vector<saved::Shard> rest(shards_.size());
+  for (size_t i = 0; i < shards_.size(); ++i) {
+    SLIMPS_RETURN_IF_ERROR(WriteShard(shards_[i], &writer, &rest[i]));
+  }
+  for (const saved::Shard& fields : rest) writer.AddShard(fields);
+  SLIMPS_RETURN_IF_ERROR(folder_->Finish(prologue, &writer));
+  for (Shard* const shard : shards_) {
+    shard->PostOwnControl([](ShardState& state) { state.NoteSnapshot(); });
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Snapshotter::WriteShard(Shard* shard, SnapshotWriter* writer, saved::Shard* rest) {
+  std::vector<PartitionId> ids;
+  SLIMPS_RETURN_IF_ERROR(OnShard::Run(shard, [&](ShardState& state) {
+    ids = state.Partitions();
+    *rest = state.SaveShard();
+  }));
+  for (size_t next = 0; next < ids.size();) {
+    SLIMPS_RETURN_IF_ERROR(WriteBatch(shard, ids, &next, writer));
+    if (stopping()) return absl::UnavailableError("the server is stopping");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Snapshotter::WriteBatch(Shard* shard, const std::vector<PartitionId>& ids,
+                                     size_t* next, SnapshotWriter* writer) {
+  std::vector<PartitionImage> images;
+  absl::Status saved;
+  SLIMPS_RETURN_IF_ERROR(OnShard::Run(shard, [&](ShardState& state) {
+    for (size_t bytes = 0; *next < ids.size() && bytes < kBatchBytes; ++*next) {
+      absl::StatusOr<PartitionImage> image = state.Save(ids[*next]);
+      saved = image.status();
+      if (!image.ok()) return;
+      bytes += image->PartBytes();
+      images.push_back(*std::move(image));
+    }
+  }));
+  SLIMPS_RETURN_IF_ERROR(saved);
+  for (const PartitionImage& image : images) writer->AddPartition(image);
+  return writer->status();
+}
+
+}  // namespace slimps

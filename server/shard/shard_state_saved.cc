@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// What snapshots need of a shard's state, and what the state takes from them.
+#include <algorithm>
+#include <utility>
+
+#include "proto/base/out_of_memory.h"
+#include "proto/base/status_macros.h"
+#include "server/shard/shard_state.h"
+
+namespace slimps {
+namespace {
+
+std::vector<uint64_t> CountedBy(const Partition& partition) {
+  std::vector<uint64_t> counted(partition.spec().num_workers);
+  for (uint32_t worker = 0; worker < counted.size(); ++worker) {
+    counted[worker] = partition.CountedUpTo(worker);
+  }
+  return counted;
+}
+
+}  // namespace
+
+std::optional<uint64_t> ShardState::DurableOf(const wire::ItemId& id, uint32_t worker) const {
+  if (!tells_durable_) return std::nullopt;
+  const auto found = slots_.find({.key = id.key(), .index = id.partition()});
+  return found == slots_.end() ? 0 : found->second.durable.Of(worker);
+}
+
+std::vector<PartitionId> ShardState::Partitions() const {
+  std::vector<PartitionId> ids;
+  for (const auto& [id, slot] : slots_) {
+    if (slot.partition != nullptr) ids.push_back(id);
+  }
+  return ids;
+}
+
+absl::StatusOr<PartitionImage> ShardState::Save(const PartitionId& id) {
+  Slot& slot = slots_.at(id);
+  const auto save = [&] { return slot.partition->Save(); };
+  SLIMPS_ASSIGN_OR_RETURN(PartitionImage image,
+                          OrOutOfMemory(save, "a snapshot", slot.partition->spec().name));
+  image.fields.set_priority(slot.priority);
+  slot.durable.Copied(CountedBy(*slot.partition));
+  return image;
+}
+
+saved::Shard ShardState::SaveShard() const {
+  saved::Shard fields;
+  *fields.mutable_optimizer() = optimizer_->spec();
+  for (const auto& [worker, from_round] : leaves_) {
+    saved::Left& left = *fields.add_left();
+    left.set_worker(worker);
+    left.set_from_round(from_round);
+  }
+  return fields;
+}
+
+void ShardState::NoteSnapshot() {
+  for (auto& [id, slot] : slots_) slot.durable.Written();
+}
+
+absl::Status ShardState::Restore(const PartitionImage& image,
+                                 std::shared_ptr<WaitingBytes> waiting) {
+  SLIMPS_ASSIGN_OR_RETURN(std::unique_ptr<Partition> partition,
+                          Partition::Restore(image, std::move(waiting), &change_codecs_));
+  Slot& slot = slots_[{.key = partition->spec().key, .index = partition->spec().index}];
+  if (slot.partition != nullptr) {
+    return BadImage(DescribePartition(partition->spec().name, partition->spec().index) +
+                    " comes twice");
+  }
+  slot.partition = std::move(partition);
+  slot.priority = image.fields.priority();
+  slot.durable.Restored(CountedBy(*slot.partition));
+  NoteCompletion(slot);
+  return absl::OkStatus();
+}
+
+absl::Status ShardState::RestoreShard(const saved::Shard& fields) {
+  SLIMPS_ASSIGN_OR_RETURN(optimizer_, Optimizer::Create(fields.optimizer()));
+  for (const saved::Left& left : fields.left()) {
+    uint64_t& from = leaves_.try_emplace(left.worker(), left.from_round()).first->second;
+    from = std::min(from, left.from_round());
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace slimps

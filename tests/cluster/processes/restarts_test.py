@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Daemons that are killed while a job trains, and started again: the weights are the same bits."""
+
+import os
+import time
+import unittest
+
+from process_cluster import ProcessCluster
+
+DIGITS = "/usr/lib/python3/dist-packages/sklearn/datasets/data/digits.csv.gz"
+TRAIN = [
+    "--model",
+    "logistic",
+    "--dataset",
+    "digits",
+    "--batch",
+    "16",
+    "--lr",
+    "0.2",
+    "--log_every",
+    "1",
+    "--epochs",
+    "12",
+    "--partition_bytes",
+    "1000",
+]
+
+
+def read(path):
+    with open(path, "rb") as content:
+        return content.read()
+
+
+@unittest.skipUnless(os.path.exists(DIGITS), "needs Debian's python3-sklearn for its digits")
+class ServerRestartTest(unittest.TestCase):
+    def train(self, flags, kills=(), pause=0.0, snapshots=1):
+        """Trains by two workers and two servers. Kills and restarts the processes `kills`, each
+        after some more steps. Returns the weights and the outputs."""
+        files = os.environ.get("TEST_TMPDIR", "/tmp")
+        weights = os.path.join(files, "weights")
+        flags = TRAIN + flags + ["--save_weights", weights]
+        with ProcessCluster(2, 2, flags, snapshots=snapshots) as cluster:
+            for step, name in enumerate(kills):
+                cluster.wait_for_line("worker0", "step %d/" % (60 * (step + 1)))
+                cluster.kill(name)
+                cluster.wait_for_end([name])
+                time.sleep(pause)
+                if name == "scheduler":
+                    cluster.start_scheduler()
+                else:
+                    cluster.start_server(int(name[-1]))
+            statuses = cluster.wait_for_all()
+            outputs = {name: cluster.output(name) for name in statuses}
+        self.assertEqual(set(statuses.values()), {0}, (statuses, outputs))
+        return read(weights), outputs
+
+    def test_a_scheduler_that_is_killed_is_missed_by_nobody(self):
+        calm, _ = self.train([], snapshots=None)
+        storm, outputs = self.train([], kills=["scheduler", "scheduler"], pause=2.0)
+        self.assertEqual(calm, storm)
+        self.assertIn("going on by a journal", outputs["scheduler"])
+
+    def check_same_bits(self, flags):
+        calm, _ = self.train(flags, snapshots=None)
+        storm, outputs = self.train(flags, kills=["server0", "server1", "server0"])
+        self.assertEqual(calm, storm)
+        self.assertIn("server 1 was started again", outputs["worker1"])
+        self.assertIn("is gone; a process that was started anew", outputs["scheduler"])
+
+    def test_raw(self):
+        self.check_same_bits([])
+
+    def test_compressed_both_ways_with_backup_model(self):
+        self.check_same_bits(
+            [
+                "--compression",
+                "1bit",
+                "--threshold",
+                "0",
+                "--pull_compression",
+                "1bit",
+                "--pull_threshold",
+                "0",
+                "--backup_model",
+                "on",
+            ]
+        )
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// A server that is gone and started again while the job runs.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/scheduler/scheduler_state_fixture.h"
+
+namespace slimps {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using Phase = SchedulerState::Phase;
+
+constexpr uint64_t kNewServer = 9;
+
+class ServerRestartTest : public SchedulerStateTest {
+ protected:
+  ServerRestartTest() : SchedulerStateTest(/*restart_timeout=*/absl::Seconds(60)) {}
+
+  std::vector<wire::Header> RegisterAgain(bool restored = true) {
+    clock_.Advance(absl::Milliseconds(1));
+    wire::Header header = RegistrationOf(kNewServer, wire::SERVER);
+    header.mutable_register_()->set_wanted_rank(0);
+    header.mutable_register_()->set_restored(restored);
+    return Tell(kNewServer, header);
+  }
+
+  // Lets the server be silent, and nobody else.
+  void LoseServer() {
+    clock_.Advance(absl::Seconds(10));
+    Heartbeat(kWorker0);
+    Heartbeat(kWorker1);
+    clock_.Advance(absl::Milliseconds(1));
+    Tick(kWorker0);
+  }
+};
+
+TEST_F(ServerRestartTest, ALostServerDoesNotEndTheJob) {
+  RegisterAll();
+  LoseServer();
+  EXPECT_EQ(state_->phase(), Phase::kRunning);
+  EXPECT_THAT(state_->TakeNews(),
+              Contains(HasSubstr("server 0 (host alpha, pid 1) has been silent for over 10s; the "
+                                 "job waits up to 1m for it to be started again")));
+}
+
+TEST_F(ServerRestartTest, AnotherProcessTakesTheLostPlaceAndEveryoneIsTold) {
+  RegisterAll();
+  LoseServer();
+  const auto answer = RegisterAgain();
+  ASSERT_EQ(answer.size(), 2u);
+  EXPECT_EQ(answer[0].welcome().rank(), 0u);
+  EXPECT_TRUE(answer[0].welcome().servers_may_return());
+  for (const uint64_t worker : {kWorker0, kWorker1}) {
+    const auto told = Others(worker);
+    ASSERT_EQ(told.size(), 1u);
+    const wire::RosterEntry& server = told[0].roster().nodes(0);
+    EXPECT_EQ(server.pid(), kNewServer);
+    EXPECT_EQ(server.restarts(), 1u);
+  }
+}
+
+TEST_F(ServerRestartTest, APlaceIsTakenAtOnceWhereTheConnectionIsGone) {
+  RegisterAll();
+  state_->ConnectionGone(PeerId{kServer});
+  EXPECT_EQ(RegisterAgain().size(), 2u);
+}
+
+TEST_F(ServerRestartTest, AServerThatLivesKeepsItsPlace) {
+  RegisterAll();
+  EXPECT_TRUE(RegisterAgain().empty());  // the server is asked first
+  ASSERT_EQ(Others(kServer).size(), 1u);
+  EXPECT_TRUE(Others(kServer)[0].heartbeat().answer_at_once());
+  Heartbeat(kServer);
+  ASSERT_EQ(Others(kNewServer).size(), 1u);
+  EXPECT_THAT(Others(kNewServer)[0].error().status().message(), HasSubstr("rank 0 is taken"));
+}
+
+TEST_F(ServerRestartTest, TheFormerProcessIsNoMemberAnyMore) {
+  RegisterAll();
+  LoseServer();
+  RegisterAgain();
+  const auto answer = Heartbeat(kServer);
+  ASSERT_EQ(answer.size(), 1u);
+  EXPECT_THAT(answer[0].error().status().message(), HasSubstr("not registered"));
+}
+
+TEST_F(ServerRestartTest, AServerThatWasOnlySlowGoesOn) {
+  RegisterAll();
+  LoseServer();
+  Heartbeat(kServer);
+  clock_.Advance(absl::Seconds(5));
+  EXPECT_TRUE(RegisterAgain().empty());
+  Heartbeat(kServer);
+  EXPECT_THAT(Others(kNewServer)[0].error().status().message(), HasSubstr("rank 0 is taken"));
+}
+
+TEST_F(ServerRestartTest, ARosterThatWasLostIsSentAgain) {
+  RegisterAll();
+  LoseServer();
+  const uint64_t epoch = state_->members().epoch();
+  RegisterAgain();
+  wire::Header behind = HeaderOf(kWorker0);
+  behind.mutable_heartbeat();
+  behind.set_membership_epoch(epoch);
+  EXPECT_EQ(Tell(kWorker0, behind).size(), 2u);
+  behind.set_membership_epoch(state_->members().epoch());
+  EXPECT_EQ(Tell(kWorker0, behind).size(), 1u);
+}
+
+TEST_F(ServerRestartTest, TheJobFailsIfNobodyComes) {
+  RegisterAll();
+  LoseServer();
+  for (int i = 0; i < 13; ++i) {
+    clock_.Advance(absl::Seconds(5));
+    Heartbeat(kWorker0);
+    Heartbeat(kWorker1);
+    Tick(kWorker0);
+  }
+  EXPECT_EQ(state_->phase(), Phase::kFailed);
+  EXPECT_THAT(std::string(state_->result().message()),
+              HasSubstr("no new process took its place within 1m"));
+}
+
+TEST_F(ServerRestartTest, AServerThatLeavesMayComeBackToo) {
+  RegisterAll();
+  Goodbye(kServer);
+  EXPECT_EQ(state_->phase(), Phase::kRunning);
+  EXPECT_EQ(RegisterAgain().size(), 2u);
+}
+
+TEST_F(ServerRestartTest, ALostWorkerEndsTheJob) {
+  RegisterAll();
+  clock_.Advance(absl::Seconds(10));
+  Heartbeat(kServer);
+  Heartbeat(kWorker0);
+  clock_.Advance(absl::Milliseconds(1));
+  Tick(kWorker0);
+  EXPECT_EQ(state_->phase(), Phase::kFailed);
+}
+
+TEST_F(ServerRestartTest, ASnapshotOfAnEarlierJobIsRefused) {
+  const auto answer = RegisterAgain();
+  ASSERT_EQ(answer.size(), 1u);
+  EXPECT_THAT(answer[0].error().status().message(), HasSubstr("--snapshot_dir"));
+}
+
+}  // namespace
+}  // namespace slimps
