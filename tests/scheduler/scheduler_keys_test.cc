@@ -64,12 +64,15 @@ class SchedulerKeysTest : public testing::Test {
     ASSERT_EQ(state_.phase(), SchedulerState::Phase::kRunning);
   }
 
+  static SchedulerOptions Options() {
+    return {.num_workers = 2,
+            .num_servers = 1,
+            .allowed = {Node(wire::SERVER, 0, 's'), Node(wire::WORKER, 0, 'a'),
+                        Node(wire::WORKER, 1, 'b')}};
+  }
+
   FakeClock clock_;
-  SchedulerState state_{{.num_workers = 2,
-                         .num_servers = 1,
-                         .allowed = {Node(wire::SERVER, 0, 's'), Node(wire::WORKER, 0, 'a'),
-                                     Node(wire::WORKER, 1, 'b')}},
-                        clock_.Now()};
+  SchedulerState state_{Options(), clock_.Now()};
 };
 
 TEST_F(SchedulerKeysTest, TheKeyDecidesTheRank) {
@@ -125,6 +128,19 @@ TEST_F(SchedulerKeysTest, TheRosterCarriesTheKeysOnceItIsComplete) {
   }
   EXPECT_EQ(keys, (std::vector<std::string>{std::string(32, 's'), std::string(32, 'a'),
                                             std::string(32, 'b')}));
+}
+
+TEST_F(SchedulerKeysTest, ASchedulerThatIsStartedAgainHoldsNodesToTheirKeys) {
+  JoinAll();
+  SchedulerState again(Options(), clock_.Now());
+  ASSERT_TRUE(again.Restore(state_.TakeEntries(), clock_.Now()).ok());
+  for (const wire::RosterEntry& entry : again.members().Roster().nodes()) {
+    EXPECT_EQ(entry.public_key().size(), 32u) << entry.DebugString();
+  }
+  wire::Header goodbye = HeaderOf(2);  // worker 0's incarnation
+  goodbye.mutable_goodbye();
+  again.Handle(PeerId{9}, goodbye, clock_.Now(), "worker 1");
+  EXPECT_EQ(again.members().LiveMembers().size(), 3u);
 }
 
 }  // namespace
