@@ -67,6 +67,7 @@ class SchedulerKeysTest : public testing::Test {
   static SchedulerOptions Options() {
     return {.num_workers = 2,
             .num_servers = 1,
+            .has_journal = true,
             .allowed = {Node(wire::SERVER, 0, 's'), Node(wire::WORKER, 0, 'a'),
                         Node(wire::WORKER, 1, 'b')}};
   }
@@ -134,7 +135,8 @@ TEST_F(SchedulerKeysTest, ASchedulerThatIsStartedAgainHoldsNodesToTheirKeys) {
   JoinAll();
   SchedulerState again(Options(), clock_.Now());
   ASSERT_TRUE(again.Restore(state_.TakeEntries(), clock_.Now()).ok());
-  for (const wire::RosterEntry& entry : again.members().Roster().nodes()) {
+  const wire::Roster roster = again.members().Roster();
+  for (const wire::RosterEntry& entry : roster.nodes()) {
     EXPECT_EQ(entry.public_key().size(), 32u) << entry.DebugString();
   }
   wire::Header goodbye = HeaderOf(2);  // worker 0's incarnation
