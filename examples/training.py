@@ -167,7 +167,9 @@ class Run:
         total = min(total, self.flags.max_steps or total)
         bar = tqdm.tqdm(total=total, unit="step", disable=self.rank != 0 or not sys.stderr.isatty())
         with bar:
-            for step in range(total):
+            first = self._exchange.store.former_rounds if self._exchange is not None else 0
+            bar.update(first)
+            for step in range(first, total):
                 epoch, place = divmod(step, per_epoch)
                 order = np.random.default_rng((self.flags.seed, epoch)).permutation(count)
                 mine = order[self.rank :: self.workers]

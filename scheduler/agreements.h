@@ -31,6 +31,11 @@ class Agreements final {
   bool Handle(const Member& member, const wire::Header& header, const MembershipTable& members,
               Outbox* out);
 
+  // Returns what is decided; nullptr: nothing yet.
+  const wire::CodecMap* Decided() const {
+    return decision_.decision().has_value() ? &*decision_.decision() : nullptr;
+  }
+
   // Waits for this worker no more, which has left the job.
   void Leave(const wire::NodeRef& node, const MembershipTable& members, Outbox* out);
 

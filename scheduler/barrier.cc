@@ -74,6 +74,15 @@ absl::StatusOr<std::vector<BarrierTable::Release>> BarrierTable::AnswerLate(
     const Node& node, const wire::Barrier& barrier, const Over& over) const {
   const wire::BarrierRelease& newest = over.release.message;
   const std::string which = Which(barrier.name(), barrier.ticket());
+  const auto remembered = remembered_.find({barrier.name(), barrier.ticket()});
+  if (barrier.ticket() < newest.ticket() && remembered != remembered_.end()) {
+    if (barrier.purpose() == remembered->second.purpose) {
+      return std::vector<Release>{{remembered->second.release, {node}}};
+    }
+    return absl::InvalidArgumentError(absl::StrCat(which, Name(node), " comes for ",
+                                                   barrier.purpose(), ", which was for ",
+                                                   remembered->second.purpose));
+  }
   if (barrier.ticket() < newest.ticket()) {
     return absl::FailedPreconditionError(
         absl::StrCat(which, Name(node), " comes too late, number ", newest.ticket(), " is over",
@@ -183,6 +192,9 @@ BarrierTable::Release BarrierTable::End(const Id& id, const absl::Status& decide
   const uint64_t newest = std::max(NewestOver(id.first), id.second);
   release.message.set_newest(newest);
   if (newest == id.second) newest_[id.first] = {release, given_up};
+  if (status.ok() && id.second <= kRemembered) {
+    remembered_[id] = {visits.begin()->second.purpose, release.message};
+  }
   return release;
 }
 

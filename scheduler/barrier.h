@@ -9,7 +9,8 @@
 //        --a node gives up-------------------> given up: an error for all that came or come late
 //        --two visits disagree---------------> an error for all that came or come late
 //
-// A ticket that is over never opens again.
+// A ticket that is over never opens again. The sums of each name's first kRemembered tickets are
+// kept: a worker that was started again comes to them once more, and is answered as before.
 //
 //   SLIMPS_ASSIGN_OR_RETURN(auto releases, barriers.Arrive({wire::WORKER, 0}, barrier));
 //   for (const auto& release : releases) Send(release.message, release.to);
@@ -35,6 +36,8 @@ namespace slimps {
 // Thread-compatible.
 class BarrierTable final {
  public:
+  static constexpr uint64_t kRemembered = 64;
+
   struct Options {
     uint32_t num_workers = 1;
     uint32_t num_servers = 1;
@@ -53,13 +56,13 @@ class BarrierTable final {
   // Notes that `node` has come or, with gave_up_after_ms, that it waits no more. Returns what to
   // send:
   // - the release to all nodes that came, if that ended the barrier;
-  // - the release to `node` alone, if it asks for one that is over;
+  // - the release to `node` alone, if it asks for one that is over and still known;
   // - otherwise nothing.
   // If nodes disagree on the group, the purpose or the number of values, all that came are released
   // with InvalidArgument.
   // InvalidArgument: `node` is not in the group, no such group, or a name too long.
-  // FailedPrecondition: `node` comes late, to a barrier that was given up or to an older one than
-  // the newest that is over. Names the node and what ended the barrier.
+  // FailedPrecondition: `node` comes late, to a barrier that was given up or that is forgotten, and
+  // is not the newest that is over. Names the node and what ended the barrier.
   // ResourceExhausted: too many names or open barriers.
   [[nodiscard]] absl::StatusOr<std::vector<Release>> Arrive(const Node& node,
                                                             const wire::Barrier& barrier);
@@ -104,6 +107,11 @@ class BarrierTable final {
   const Options options_;
   std::map<Id, Visits> open_;
   std::map<std::string, Over> newest_;  // by name, for nodes that missed it
+  struct Remembered {
+    std::string purpose;
+    wire::BarrierRelease release;
+  };
+  std::map<Id, Remembered> remembered_;
   std::set<Node> left_;
 };
 

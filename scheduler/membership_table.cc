@@ -168,6 +168,13 @@ Member& MembershipTable::Seat(const Place& place, const wire::Header& header, Pe
   return member;
 }
 
+const Member* MembershipTable::GoneTogether(const wire::NodeRef& node) const {
+  for (const auto& [place, member] : members_) {
+    if (place.first != node.role() && member.IsGone()) return &member;
+  }
+  return nullptr;
+}
+
 void MembershipTable::Lose(const wire::NodeRef& node, SteadyTime now) {
   const auto found = members_.find({node.role(), node.rank()});
   if (found == members_.end() || found->second.state != MemberState::kLive) return;

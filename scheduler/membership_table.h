@@ -12,7 +12,7 @@
 // Until then the claimant's messages are dropped. A node that has really reconnected repeats them.
 //
 // Before the roster is complete, a node that leaves or falls silent gives its rank back. Afterwards
-// the places are fixed. A lost server's place waits for a new process if it may (restart_timeout);
+// the places are fixed. A lost node's place waits for a new process if it may (restart_timeout);
 // any other lost node ends the job.
 #ifndef SLIMPS_SCHEDULER_MEMBERSHIP_TABLE_H_
 #define SLIMPS_SCHEDULER_MEMBERSHIP_TABLE_H_
@@ -50,6 +50,13 @@ struct Member {
   std::optional<Claim> claim;    // another connection claims this member's place
   bool connection_gone = false;  // `peer` cannot be reached any more
 
+  // True if it is lost or its connection broke. A member that a scheduler, started again, has not
+  // heard yet has no connection to break.
+  bool IsGone() const {
+    return state == MemberState::kLost ||
+           (state == MemberState::kLive && connection_gone && peer != PeerId{});
+  }
+
   // "worker 1 (host a, pid 17)".
   std::string ToString() const;
 };
@@ -63,7 +70,7 @@ class MembershipTable final {
     uint32_t num_servers = 1;
     absl::Duration heartbeat_timeout = absl::Seconds(10);
     absl::Duration probe_timeout = absl::Milliseconds(2500);
-    // How long a lost server's place waits for a new process. 0: it does not wait.
+    // How long a lost node's place waits for a new process. 0: it does not wait.
     absl::Duration restart_timeout = absl::ZeroDuration();
     // By role and rank. Empty: the job has no keys.
     std::map<std::pair<wire::Role, uint32_t>, std::string> public_keys = {};
@@ -128,9 +135,13 @@ class MembershipTable final {
 
   // True if a new process may take this place once its member is gone, while the job runs.
   bool MayReturn(const wire::NodeRef& node) const {
-    return complete_ && node.role() == wire::SERVER &&
+    return complete_ && node.role() != wire::SCHEDULER &&
            options_.restart_timeout > absl::ZeroDuration();
   }
+
+  // Returns a member that is gone now, as `node` is, so that nobody has certain pushes any more: a
+  // worker keeps what a server has not saved. nullptr: there is none.
+  const Member* GoneTogether(const wire::NodeRef& node) const;
 
   // Notes that a live member is gone. REQUIRES: MayReturn(node).
   void Lose(const wire::NodeRef& node, SteadyTime now);

@@ -42,9 +42,7 @@ std::optional<Newcomers::Settled> Newcomers::TakeSettled(const MembershipTable& 
     for (const Member* member : members.FormerSelves(held.header.register_())) {
       const bool is_lost = member->state == MemberState::kLost;
       if (!is_lost && member->last_heard >= held.since) continue;
-      // A member that a scheduler, started again, has not heard yet has no connection to be gone.
-      const bool is_gone = is_lost || (member->connection_gone && member->peer != PeerId{});
-      if (!is_gone && !is_silent) {
+      if (!member->IsGone() && !is_silent) {
         waits = true;
       } else if (gone == nullptr) {
         gone = member;

@@ -26,4 +26,11 @@ wire::Header AckReply(uint64_t request_id) {
   return header;
 }
 
+OutgoingHeader RefuseStranger(PeerId to, const absl::Status& why, uint64_t request_id) {
+  OutgoingHeader refusal{.to = to, .header = {}, .to_stranger = true};
+  refusal.header.set_request_id(request_id);
+  *refusal.header.mutable_error()->mutable_status() = ToStatusProto(why);
+  return refusal;
+}
+
 }  // namespace slimps

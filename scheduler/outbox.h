@@ -29,6 +29,9 @@ wire::Header ErrorReply(const absl::Status& status, uint64_t request_id);
 // Returns an Ack without an error.
 wire::Header AckReply(uint64_t request_id);
 
+// Returns an Error for a peer that is no member.
+OutgoingHeader RefuseStranger(PeerId to, const absl::Status& why, uint64_t request_id);
+
 }  // namespace slimps
 
 #endif  // SLIMPS_SCHEDULER_OUTBOX_H_

@@ -17,13 +17,6 @@ namespace {
 
 constexpr absl::Duration kShutdownRepeat = absl::Seconds(1);
 
-OutgoingHeader RefuseStranger(PeerId to, const absl::Status& why, uint64_t request_id) {
-  OutgoingHeader refusal{.to = to, .header = {}, .to_stranger = true};
-  refusal.header.set_request_id(request_id);
-  *refusal.header.mutable_error()->mutable_status() = ToStatusProto(why);
-  return refusal;
-}
-
 uint32_t Millis(absl::Duration duration) {
   return static_cast<uint32_t>(
       std::clamp<int64_t>(absl::ToInt64Milliseconds(duration), 1, int64_t{1} << 31));
@@ -144,23 +137,6 @@ void SchedulerState::Admit(PeerId from, const wire::Header& header, SteadyTime n
   for (const Member& reader : members_.LiveMembers()) SendRoster(reader, out);
 }
 
-void SchedulerState::Replace(const Newcomers::Settled& settled, SteadyTime now, Outbox* out) {
-  joining_.Replaced(*settled.gone);
-  wire::Header header = settled.header;
-  header.mutable_register_()->set_wanted_rank(
-      static_cast<int32_t>(settled.gone->entry.node().rank()));
-  const absl::StatusOr<const Member*> member = members_.Replace(header, settled.from, now);
-  if (!member.ok()) {
-    out->push_back(RefuseStranger(settled.from, member.status(), header.request_id()));
-    return;
-  }
-  replaced_at_epoch_ = members_.epoch();
-  joining_.Joined(**member, MissingNodes(members_.Roster()));
-  Note(**member, header, /*takes_place=*/true);
-  Welcome(settled.from, header.request_id(), **member, out);
-  for (const Member& reader : members_.LiveMembers()) SendRoster(reader, out);
-}
-
 void SchedulerState::Welcome(PeerId to, uint64_t request_id, const Member& member,
                              Outbox* out) const {
   wire::Header header;
@@ -169,6 +145,9 @@ void SchedulerState::Welcome(PeerId to, uint64_t request_id, const Member& membe
   welcome->set_rank(member.entry.node().rank());
   welcome->set_heartbeat_interval_ms(Millis(options_.heartbeat_interval));
   welcome->set_heartbeat_timeout_ms(Millis(options_.heartbeat_timeout));
+  welcome->set_restarts(member.entry.restarts());
+  const bool wants_decision = member.entry.restarts() > 0 && agreements_.Decided() != nullptr;
+  if (wants_decision) *welcome->mutable_codec_map() = *agreements_.Decided();
   welcome->set_servers_may_return(options_.restart_timeout > absl::ZeroDuration());
   if (options_.has_journal) {
     welcome->set_scheduler_timeout_ms(
@@ -228,54 +207,6 @@ void SchedulerState::HandleMember(const Member& member, const wire::Header& head
   }
 }
 
-// ---- going on after a restart -------------------------------------------------------------------
-
-void SchedulerState::Note(const Member& member, const wire::Header& header, bool takes_place) {
-  if (!options_.has_journal) return;
-  JournalEntry& entry = entries_.emplace_back(JournalEntry{header, takes_place});
-  *entry.header.mutable_sender() = member.entry.node();
-  if (!header.has_register_()) return;
-  entry.header.mutable_register_()->set_wanted_rank(
-      static_cast<int32_t>(member.entry.node().rank()));
-}
-
-absl::Status SchedulerState::Restore(const std::vector<JournalEntry>& entries, SteadyTime now) {
-  Outbox unsent;  // whoever waits for an answer asks again
-  for (const JournalEntry& entry : entries) {
-    const wire::Header& header = entry.header;
-    const wire::NodeRef& node = header.sender();
-    if (header.has_register_()) {
-      // While the job formed, the process that had this place was gone.
-      if (!entry.takes_place && !members_.complete()) members_.Remove(node);
-      const auto member = entry.takes_place ? members_.Replace(header, PeerId{}, now)
-                                            : members_.Register(header, PeerId{}, now);
-      SLIMPS_RETURN_IF_ERROR(Prefixed(member.status(), "a node in the journal"));
-      if (entry.takes_place) replaced_at_epoch_ = members_.epoch();
-      continue;
-    }
-    const Member* member = members_.Find({node.role(), node.rank()});
-    if (member == nullptr) {
-      return absl::DataLossError(
-          absl::StrCat("the journal has a message of ", NodeName(node), ", which never joined"));
-    }
-    if (header.has_goodbye()) {
-      members_.Leave(node);
-      if (members_.complete()) agreements_.Leave(node, members_, &unsent);
-    } else {
-      agreements_.Handle(*member, header, members_, &unsent);
-    }
-  }
-  members_.LoseConnections(now);
-  if (members_.complete()) phase_ = Phase::kRunning;
-  if (members_.AllLeft(wire::WORKER)) {
-    phase_ = Phase::kEnding;
-    deadline_ = now + options_.shutdown_grace;
-    repeat_at_ = now;
-  }
-  joining_.Take();
-  return absl::OkStatus();
-}
-
 void SchedulerState::HandleGoodbye(const Member& member, const wire::Header& header, SteadyTime now,
                                    Outbox* out) {
   const wire::NodeRef node = member.entry.node();
@@ -319,14 +250,6 @@ void SchedulerState::Fail(const wire::NodeRef& node, const std::string& reason, 
   TellEveryone(header, out);  // also the lost node, if it still listens; it is not waited for
   members_.Leave(node);
   EnterFailed(absl::UnavailableError(reason), now, out);
-}
-
-void SchedulerState::Lose(const Member& member, const std::string& reason, SteadyTime now,
-                          Outbox* out) {
-  const wire::NodeRef node = member.entry.node();  // a copy: `member` may be the table's own
-  if (!members_.MayReturn(node)) return Fail(node, reason, now, out);
-  members_.Lose(node, now);
-  joining_.Awaited(reason, options_.restart_timeout);
 }
 
 void SchedulerState::BroadcastShutdown(SteadyTime now, Outbox* out) {

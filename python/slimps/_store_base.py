@@ -59,6 +59,15 @@ class StoreBase:
         return self._store.num_workers
 
     @property
+    def former_rounds(self) -> int:
+        """How many rounds a former process of this worker's rank took part in; 0: there was none.
+
+        Not 0: this process was started again while the job runs. init keeps the servers' weights,
+        and training goes on with the step after so many.
+        """
+        return self._store.former_rounds()
+
+    @property
     def timeout_s(self) -> float:
         return self._timeout_s
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Daemons that died are started again, as a cluster manager would do it.
+"""Processes that died are started again, as a cluster manager would do it.
 
 A server goes on from its snapshot, and the workers send what that lacks. A scheduler goes on by its
-journal, on the port that it had.
+journal, on the port that it had. A worker takes its rank back and goes on with the next round; its
+program asks the store which step that is (former_rounds).
 """
 
 import argparse
@@ -39,8 +40,8 @@ def add_flags(parser):
         type=times,
         metavar="N",
         default=0,
-        help="start servers and the scheduler again if they die, N times in all: they go on where "
-        "they were (--on local)",
+        help="start servers and the scheduler again if they die, and workers that a signal kills, "
+        "N times in all: they go on where they were (--on local)",
     )
     parser.add_argument(
         "--snapshot_dir",
@@ -104,12 +105,17 @@ class Restarts:
         self.launcher = launcher
         self.left = launcher.job.restarts
 
+    def _goes_on(self, node):
+        """True if the job goes on with a new process in this node's place."""
+        if node.role == "worker":
+            return node.status < 0  # one that ends with an error would meet it again
+        works = any(one.role == "worker" and one.status is None for one in self.launcher.nodes)
+        return works and node.role in ("server", "scheduler")
+
     def take(self, node):
-        """Starts a daemon again that has ended. Returns its node, or None: it is not to be."""
+        """Starts a node again that has ended. Returns the new one, or None: it is not to be."""
         launcher = self.launcher
-        works = any(one.role == "worker" and one.status is None for one in launcher.nodes)
-        mine = node.role in ("server", "scheduler") and node in launcher.nodes
-        if self.left == 0 or not mine or not works:
+        if self.left == 0 or node not in launcher.nodes or not self._goes_on(node):
             return None
         # A daemon that ends by itself and names another process ends because the job has ended.
         named = blame.blamed(launcher.all_nodes(), [node])[0] is not None

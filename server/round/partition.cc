@@ -342,6 +342,13 @@ absl::StatusOr<std::unique_ptr<Partition>> Partition::Restore(const PartitionIma
   return partition;
 }
 
+absl::StatusOr<wire::Standing> Partition::StandingOf(uint32_t worker) const {
+  if (!applies_at_once()) return rounds_.ledger().StandingOf(worker);
+  return Annotate(absl::FailedPreconditionError(absl::StrCat(
+      "worker ", worker, " cannot come back to a store of mode ", wire::StoreMode_Name(spec_.mode),
+      ", expected DIST_SYNC: others count no rounds")));
+}
+
 uint64_t Partition::CountedUpTo(uint32_t worker) const {
   return applies_at_once() ? sequences_.CountedUpTo(worker) : rounds_.ledger().CountedUpTo(worker);
 }

@@ -68,6 +68,10 @@ class Partition final {
   // REQUIRES: there is such a worker.
   uint64_t CountedUpTo(uint32_t worker) const;
 
+  // Returns in which rounds the pushes of `worker` were counted.
+  // FailedPrecondition: the mode has no rounds.
+  [[nodiscard]] absl::StatusOr<wire::Standing> StandingOf(uint32_t worker) const;
+
   // Returns OK if this is the same initialisation again.
   // AlreadyExists: another value or shape.
   [[nodiscard]] absl::Status CheckRepeatedInit(const PartitionSpec& spec, uint64_t checksum) const;

@@ -214,6 +214,16 @@ uint64_t RoundLedger::CountedUpTo(uint32_t worker) const {
   return round;
 }
 
+wire::Standing RoundLedger::StandingOf(uint32_t worker) const {
+  wire::Standing standing;
+  standing.set_next_round(FirstUncounted(worker));
+  for (uint64_t round = version_ + 1; round < standing.next_round(); ++round) {
+    if (!open_[round - version_ - 1][worker].seen.counted) standing.add_holes(round);
+  }
+  standing.set_newest(version_ + open_.size());  // open_ ends with a round that has a push
+  return standing;
+}
+
 void RoundLedger::Save(saved::RoundLedger* fields, PartitionImage* image) const {
   const auto save = [](const Seen& seen, saved::Slot* slot) {
     slot->set_counted(seen.counted);

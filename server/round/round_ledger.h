@@ -109,6 +109,9 @@ class RoundLedger final {
   // Returns up to which round all pushes of `worker` were counted, or were not expected.
   uint64_t CountedUpTo(uint32_t worker) const;
 
+  // Returns in which rounds the pushes of `worker` were counted.
+  wire::Standing StandingOf(uint32_t worker) const;
+
   // Saves everything. Payloads are shared, not copied.
   void Save(saved::RoundLedger* fields, PartitionImage* image) const;
 

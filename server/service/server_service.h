@@ -104,6 +104,8 @@ class ServerService final : public MessageSink {
   absl::Status CheckSetOptimizer(const Origin& origin, const wire::SetOptimizer& request) const;
   void HandleLeave(const Origin& origin, uint64_t from_round);
   void HandlePersist(const Origin& origin);
+  // Returns the shard of a partition that a worker asks about.
+  absl::StatusOr<size_t> FindInitialised(const wire::InitItem& item) const;
   absl::StatusOr<size_t> DeclareInit(const Origin& origin, const wire::Init& init,
                                      const wire::InitItem& item, PartitionSpec* spec);
   // Sends one Error that tells nothing of the job or of this server, whatever the message holds.

@@ -52,8 +52,9 @@ void ReplyOutbox::Grew(Group& group, size_t bytes) {
 }
 
 void ReplyOutbox::AddInit(const Origin& origin, const wire::ItemId& id, const absl::Status& status,
-                          std::optional<uint64_t> durable) {
+                          std::optional<uint64_t> durable, std::optional<wire::Standing> standing) {
   wire::ItemStatus item = MakeItemStatus(id, status, durable);
+  if (standing.has_value()) *item.mutable_standing() = *std::move(standing);
   Group& group = Find(origin, wire::Header::kInitReply);
   *group.reply.message.header.mutable_init_reply()->add_items() = std::move(item);
   Grew(group, status.message().size());

@@ -52,7 +52,8 @@ class ReplyOutbox final {
 
   // `durable` is ItemStatus.durable; nullopt: the server takes no snapshots.
   void AddInit(const Origin& origin, const wire::ItemId& id, const absl::Status& status,
-               std::optional<uint64_t> durable = std::nullopt);
+               std::optional<uint64_t> durable = std::nullopt,
+               std::optional<wire::Standing> standing = std::nullopt);
   void AddPush(const Origin& origin, const wire::ItemId& id, const absl::Status& status,
                uint64_t decode_ns, std::optional<uint64_t> durable = std::nullopt);
 

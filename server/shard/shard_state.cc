@@ -58,8 +58,10 @@ void ShardState::HandleItems(ShardItems items) {
   const Origin& origin = items.origin;
   for (InitWork& init : items.inits) {
     const wire::ItemId id = init.id;
-    const absl::Status status = HandleInit(std::move(init));
-    outbox_.AddInit(origin, id, status, DurableOf(id, origin.worker));
+    std::optional<wire::Standing> standing;
+    const absl::Status status =
+        init.asks_standing ? Stand(id, origin.worker, &standing) : HandleInit(std::move(init));
+    outbox_.AddInit(origin, id, status, DurableOf(id, origin.worker), std::move(standing));
   }
   for (PushWork& push : items.pushes) {
     const wire::ItemId id = push.item.id();
@@ -390,11 +392,6 @@ void ShardState::ExpirePulls() {
     }
     next_deadline_ = std::min(next_deadline_, slot.pulls.NextDeadline());
   }
-}
-
-const Partition* ShardState::Find(const PartitionId& id) const {
-  const auto found = slots_.find(id);
-  return found == slots_.end() ? nullptr : found->second.partition.get();
 }
 
 }  // namespace slimps

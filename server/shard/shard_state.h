@@ -39,6 +39,7 @@ namespace slimps {
 
 struct InitWork {
   wire::ItemId id;
+  bool asks_standing = false;  // gives nothing, and asks where the partition stands
   PartitionSpec spec;
   ClaimedPayload value;
   // Set: the item puts back the optimizer's state. nullopt: it brings the first value.
@@ -158,6 +159,9 @@ class ShardState final {
   };
 
   absl::Status HandleInit(InitWork work);
+  // Says which pushes of `worker` were counted.
+  absl::Status Stand(const wire::ItemId& id, uint32_t worker,
+                     std::optional<wire::Standing>* standing) const;
   absl::StatusOr<uint64_t> HandlePush(uint32_t worker, PushWork work);
   void HandlePull(const Origin& origin, PullWork work);
   absl::Status CheckPullNow(const Slot& slot, const wire::PullItem& item) const;

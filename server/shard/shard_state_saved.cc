@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What snapshots need of a shard's state, and what the state takes from them.
+// What snapshots and workers that come back need of a shard's state, and what the state takes from
+// snapshots.
 #include <algorithm>
 #include <utility>
 
@@ -20,10 +21,25 @@ std::vector<uint64_t> CountedBy(const Partition& partition) {
 
 }  // namespace
 
+absl::Status ShardState::Stand(const wire::ItemId& id, uint32_t worker,
+                               std::optional<wire::Standing>* standing) const {
+  const Partition* const partition = Find({.key = id.key(), .index = id.partition()});
+  if (partition == nullptr) {
+    return absl::NotFoundError("asked where it stands, but it was never initialised");
+  }
+  SLIMPS_ASSIGN_OR_RETURN(*standing, partition->StandingOf(worker));
+  return absl::OkStatus();
+}
+
 std::optional<uint64_t> ShardState::DurableOf(const wire::ItemId& id, uint32_t worker) const {
   if (!tells_durable_) return std::nullopt;
   const auto found = slots_.find({.key = id.key(), .index = id.partition()});
   return found == slots_.end() ? 0 : found->second.durable.Of(worker);
+}
+
+const Partition* ShardState::Find(const PartitionId& id) const {
+  const auto found = slots_.find(id);
+  return found == slots_.end() ? nullptr : found->second.partition.get();
 }
 
 std::vector<PartitionId> ShardState::Partitions() const {

@@ -39,7 +39,13 @@ class RestartTest(JobCase):
         self.assertIn("slimps: scheduler was killed by SIGKILL\n", out)
         self.assertIn("scheduler| --port 4711\n", out)
 
-    def test_a_worker_is_not_started_again(self):
+    def test_a_worker_that_is_killed_is_started_again(self):
+        status, out = self.run_restarting(1, ["wait"], ["once=" + self.path("died"), "exit=4"])
+        self.assertEqual(4, status, out)
+        self.assertIn("slimps: worker0 was killed by SIGKILL\n", out)
+        self.assertIn("slimps: worker0 was started again", out)
+
+    def test_a_worker_that_ends_with_an_error_is_not_started_again(self):
         status, out = self.run_restarting(5, ["wait"], ["exit=4"])
         self.assertEqual(4, status, out)
         self.assertNotIn("started again", out)

@@ -80,7 +80,15 @@ TEST_F(BarrierTest, TheNextVisitIsAnotherBarrier) {
   Arrive(kWorker1, Visit("b", 1));
   EXPECT_TRUE(Arrive(kWorker0, Visit("b", 2)).empty());
   EXPECT_EQ(Arrive(kWorker1, Visit("b", 2)).size(), 1u);
-  EXPECT_EQ(table_.Arrive(kWorker1, Visit("b", 1)).status().code(),
+}
+
+TEST_F(BarrierTest, AVisitorWhoIsVeryLateIsRefused) {
+  constexpr uint64_t kForgotten = BarrierTable::kRemembered + 1;
+  for (uint64_t ticket = 1; ticket <= kForgotten + 1; ++ticket) {
+    Arrive(kWorker0, Visit("b", ticket));
+    Arrive(kWorker1, Visit("b", ticket));
+  }
+  EXPECT_EQ(table_.Arrive(kWorker1, Visit("b", kForgotten)).status().code(),
             absl::StatusCode::kFailedPrecondition);
 }
 
@@ -159,6 +167,31 @@ TEST_F(BarrierTest, AVisitorWhoIsSeveralBarriersLateLearnsBothNumbers) {
   ASSERT_EQ(table_.Tickets().size(), 1u);
   EXPECT_EQ(table_.Tickets()[0].name(), "b");
   EXPECT_EQ(table_.Tickets()[0].ticket(), 3u);
+}
+
+TEST_F(BarrierTest, AWorkerThatComesAgainFromTheFirstTicketOnGetsTheSameSums) {
+  for (uint64_t ticket = 1; ticket <= 3; ++ticket) {
+    Arrive(kWorker0, Visit("b", ticket, {2}));
+    Arrive(kWorker1, Visit("b", ticket, {static_cast<double>(ticket)}));
+  }
+  for (uint64_t ticket = 1; ticket <= 3; ++ticket) {
+    const auto again = Arrive(kWorker1, Visit("b", ticket, {7}));
+    ASSERT_EQ(again.size(), 1u);
+    EXPECT_THAT(again[0].to, ElementsAre(kWorker1));
+    EXPECT_THAT(again[0].message.sums(), ElementsAre(2.0 + static_cast<double>(ticket)));
+  }
+}
+
+TEST_F(BarrierTest, AnEarlierTicketIsNotAnsweredForAnotherPurpose) {
+  wire::Barrier visit = Visit("b", 1);
+  visit.set_purpose("the loss");
+  Arrive(kWorker0, visit);
+  Arrive(kWorker1, visit);
+  Arrive(kWorker0, Visit("b", 2));
+  Arrive(kWorker1, Visit("b", 2));
+  const absl::Status refused = table_.Arrive(kWorker1, Visit("b", 1)).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("which was for the loss"));
 }
 
 TEST_F(BarrierTest, WhoGivesUpWhatHasOpenedGetsTheSum) {

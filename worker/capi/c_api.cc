@@ -169,6 +169,11 @@ slimps_status slimps_num_workers(const slimps_store* store, uint32_t* num_worker
               [](const auto& of) { return of.store()->num_workers(); });
 }
 
+slimps_status slimps_former_rounds(const slimps_store* store, uint64_t* rounds) {
+  return Tell(__func__, store, "rounds", rounds,
+              [](const auto& of) { return of.store()->former_rounds(); });
+}
+
 slimps_status slimps_type(const slimps_store* store, const char** type) {
   return Tell(__func__, store, "type", type, [](const auto& of) { return of.type().c_str(); });
 }

@@ -79,7 +79,7 @@ extern "C" {
 /* The major number is that of the shared library (libslimps.so.1). It changes when programs must be
  * changed. The minor number grows when something is added. */
 #define SLIMPS_C_API_MAJOR 1
-#define SLIMPS_C_API_MINOR 5
+#define SLIMPS_C_API_MINOR 6
 #define SLIMPS_C_API_VERSION (SLIMPS_C_API_MAJOR * 1000 + SLIMPS_C_API_MINOR)
 
 /* Returns the library's SLIMPS_C_API_VERSION, which is at least that of the header that the program
@@ -241,6 +241,12 @@ SLIMPS_API slimps_status slimps_rank(const slimps_store* store, uint32_t* rank);
 
 /* Gives the number of workers in the job. */
 SLIMPS_API slimps_status slimps_num_workers(const slimps_store* store, uint32_t* num_workers);
+
+/* Gives how many rounds a former process of this worker's rank took part in. 0: there was none. Not
+ * 0: this process was started again while the job runs. Its init keeps the servers' weights, and
+ * training goes on with the step after so many.
+ * Since 1.6. */
+SLIMPS_API slimps_status slimps_former_rounds(const slimps_store* store, uint64_t* rounds);
 
 /* Gives the type that slimps_create was asked for. The store owns the text. */
 SLIMPS_API slimps_status slimps_type(const slimps_store* store, const char** type);

@@ -173,7 +173,9 @@ void Courier::HandleStatuses(PeerId from,
     const absl::Status status = FromStatusProto(item.status());
     if (Defer(item.id().ticket(), status)) continue;
     AnswerItem(item.id().ticket(),
-               Answer{.status = status, .decode = absl::Nanoseconds(item.decode_ns())},
+               Answer{.status = status,
+                      .decode = absl::Nanoseconds(item.decode_ns()),
+                      .standing = item.standing()},
                item.has_durable() ? std::optional(item.durable()) : std::nullopt);
   }
 }

@@ -14,7 +14,7 @@ namespace {
 std::optional<uint64_t> RoundOf(const OutgoingItem& item) {
   if (const auto* push = std::get_if<wire::PushItem>(&item.item)) return push->round();
   const auto* init = std::get_if<wire::InitItem>(&item.item);
-  if (init == nullptr || init->has_state()) return std::nullopt;
+  if (init == nullptr || init->has_state() || init->format() == wire::ABSENT) return std::nullopt;
   return 0;
 }
 

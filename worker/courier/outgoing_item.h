@@ -22,6 +22,7 @@ struct Answer {
   absl::Duration round_trip;
   absl::Duration decode;     // for a profiled push: the time that the server took to decode it
   wire::PullReplyItem pull;  // for a pull
+  wire::Standing standing;   // for an init item that asked for it
   Payload payload;           // for a pull
 };
 

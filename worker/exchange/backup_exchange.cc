@@ -36,9 +36,9 @@ class BackupExchange final : public WeightExchange {
 
   absl::Status BeginStep() override {
     ++iteration_;
-    backup_->set_learning_rate(LearningRateAt(options_.backup->updater.learning_rate,
-                                              optimizer_.schedule(),
-                                              static_cast<uint64_t>(iteration_)));
+    backup_->set_learning_rate(
+        LearningRateAt(options_.backup->updater.learning_rate, optimizer_.schedule(),
+                       store_->former_rounds() + static_cast<uint64_t>(iteration_)));
     pusher_.BeginRound();
     for (size_t i = 0; i < parameters_.size(); ++i) {
       SLIMPS_ASSIGN_OR_RETURN(const BackupModel::ReadLease lease,

@@ -49,18 +49,21 @@ absl::Status DistStore::Start() {
   SLIMPS_RETURN_IF_ERROR(node_.Join());
   codecs_.WarnOfCodec();
   tensors_ = std::make_unique<TensorTraffic>(mode_, options_, &keys_, &node_, &codecs_);
+  rank_return_ = std::make_unique<RankReturn>(&node_, &keys_, options_.clock);
   rows_ = std::make_unique<RowTraffic>(options_, &keys_, &node_, &codecs_, tensors_.get());
   states_ = std::make_unique<StateTransfer>(options_, &keys_, &node_, &codecs_, tensors_.get());
   warm_up_ = std::make_unique<WarmUpEnd>(
       &keys_, &node_, &codecs_, states_.get(),
       [this](const wire::OptimizerSpec& spec) { return SetOptimizer(spec); });
-  return node_.Serve(
+  SLIMPS_RETURN_IF_ERROR(node_.Serve(
       {.on_failed =
            [this](const absl::Status& why) {
              codecs_.Fail(why);
              tensors_->Fail(why);
            },
-       .on_codec_map = [this](const wire::CodecMap& map) { return codecs_.OnCodecMap(map); }});
+       .on_codec_map = [this](const wire::CodecMap& map) { return codecs_.OnCodecMap(map); }}));
+  const wire::Welcome welcome = node_.membership()->welcome();
+  return welcome.has_codec_map() ? codecs_.OnCodecMap(welcome.codec_map()) : absl::OkStatus();
 }
 
 // ---- keys and what holds for all of them --------------------------------------------------------
@@ -89,7 +92,8 @@ absl::Status DistStore::Init(const std::vector<InitTensor>& tensors) {
   codecs_.WarnOfDifference(declared.differing_compression);
   std::vector<std::vector<PhaseKey>> keys = auxiliary.Take(&declared.plans);
   std::vector<TensorPlan>& plans = declared.plans;
-  if (rank() == 0) {
+  SLIMPS_ASSIGN_OR_RETURN(const bool goes_on, TakeUp(plans, codec.combine()));
+  if (rank() == 0 && !goes_on) {
     const InitialValueOptions values = {
         .combine = codec.combine(),
         .hashing = options_.checksums ? PayloadHashing::kXxh3 : PayloadHashing::kOff};
@@ -98,6 +102,7 @@ absl::Status DistStore::Init(const std::vector<InitTensor>& tensors) {
   }
   for (const TensorPlan& plan : plans) tensors_->staging()->AddKeys(plan.bytes());
   keys_.Add(std::move(plans));
+  rank_return_->AddRounds();
   for (size_t i = 0; i < tensors.size(); ++i) {
     if (keys[i].empty()) continue;
     tensors_->phases()->AddTensor(keys_.Find(tensors[i].key).value(), std::move(keys[i]));
@@ -106,10 +111,28 @@ absl::Status DistStore::Init(const std::vector<InitTensor>& tensors) {
   return node_.Barrier("kvstore/init");
 }
 
+absl::StatusOr<bool> DistStore::TakeUp(const std::vector<TensorPlan>& plans, Combine combine) {
+  if (!node_.returning()) return false;
+  const absl::Status taken = rank_return_->TakeUp(plans, combine);
+  if (absl::IsNotFound(taken)) return false;  // the job is still at its start
+  SLIMPS_RETURN_IF_ERROR(taken);
+  if (rank_return_->rounds() == 0) return true;
+  const char* const why = codecs_.plan()->takes_phases() ? "takes several phases per round"
+                          : codecs_.plan()->adapts()     ? "follows a policy"
+                                                         : nullptr;
+  if (why == nullptr) return true;
+  return absl::FailedPreconditionError(
+      absl::StrCat("worker ", rank(), " was started again, but its job's compression ", why,
+                   ", and what its former process knew for that is lost: expected a fixed codec or "
+                   "a threshold"));
+}
+
 absl::Status DistStore::SetOptimizer(const wire::OptimizerSpec& spec) {
   SLIMPS_RETURN_IF_ERROR(node_.CheckOpen());
   SLIMPS_RETURN_IF_ERROR(codecs_.CheckOptimizer(spec));
-  if (rank() == 0) SLIMPS_RETURN_IF_ERROR(SendOptimizer(spec));
+  // The servers of a job that goes on have it, and perhaps a newer one.
+  const bool goes_on = node_.returning() && rank_return_->rounds() > 0;
+  if (rank() == 0 && !goes_on) SLIMPS_RETURN_IF_ERROR(SendOptimizer(spec));
   codecs_.UseOptimizer(spec);
   return absl::OkStatus();
 }
@@ -130,7 +153,7 @@ absl::Status DistStore::SetHyper(const Key& key, std::optional<Hyper> hyper) {
 
 absl::Status DistStore::ChangeCompression(std::string_view codec_spec, CompressedKeys keys) {
   SLIMPS_RETURN_IF_ERROR(node_.CheckOpen());
-  if (keys_.MaxPushedRounds() > 0) {
+  if (HasPushed()) {
     return absl::FailedPreconditionError("gradient compression must be set before the first push");
   }
   const std::optional<wire::OptimizerSpec> set = codecs_.optimizer();
@@ -146,7 +169,7 @@ absl::Status DistStore::ChangeCompression(std::string_view codec_spec, Compresse
 
 absl::Status DistStore::SetPolicy(std::string_view policy) {
   SLIMPS_RETURN_IF_ERROR(node_.CheckOpen());
-  if (keys_.MaxPushedRounds() > 0) {
+  if (HasPushed()) {
     return absl::FailedPreconditionError("the policy must be set before the first push");
   }
   return codecs_.UsePolicy(policy, tensors_->pushes());

@@ -33,6 +33,7 @@
 #include "worker/combination.h"
 #include "worker/kvstore.h"
 #include "worker/store/codec_choice.h"
+#include "worker/store/rank_return.h"
 #include "worker/store/row_traffic.h"
 #include "worker/store/state_transfer.h"
 #include "worker/store/tensor_traffic.h"
@@ -86,6 +87,7 @@ class DistStore final : public KVStore {
   std::string type() const override { return StoreModeName(mode_); }
   StoreTotals totals() const override;
   PushCounts push_counts(const Key& key) const override;
+  uint64_t former_rounds() const override { return rank_return_->rounds(); }
   bool measuring() const override {
     return codecs_.plan()->IsMeasured(keys_.MaxPushedRounds() + 1);
   }
@@ -106,6 +108,10 @@ class DistStore final : public KVStore {
 
   absl::Status Start();
 
+  // True if the job goes on with these tensors, which a former process of this worker initialised.
+  absl::StatusOr<bool> TakeUp(const std::vector<TensorPlan>& plans, Combine combine);
+  bool HasPushed() const { return keys_.MaxPushedRounds() > 0 && !node_.returning(); }
+
   // Tells the servers of it, from rank 0.
   absl::Status SendOptimizer(const wire::OptimizerSpec& spec);
 
@@ -117,6 +123,7 @@ class DistStore final : public KVStore {
 
   // Made by Start, when the servers are known; constant afterwards.
   std::unique_ptr<TensorTraffic> tensors_;
+  std::unique_ptr<RankReturn> rank_return_;
   std::unique_ptr<RowTraffic> rows_;
   std::unique_ptr<StateTransfer> states_;
   std::unique_ptr<WarmUpEnd> warm_up_;

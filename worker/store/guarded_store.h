@@ -73,6 +73,7 @@ class GuardedStore final : public KVStore {
   PushTreatment push_treatment() const override { return store_->push_treatment(); }
   PushCounts push_counts(const Key& key) const override { return store_->push_counts(key); }
   bool measuring() const override { return store_->measuring(); }
+  uint64_t former_rounds() const override { return store_->former_rounds(); }
   bool push_may_wait(size_t bytes) const override { return store_->push_may_wait(bytes); }
   std::optional<wire::CodecMap> codec_map() const override { return store_->codec_map(); }
   std::vector<wire::CodecMap> policy_decisions() const override {

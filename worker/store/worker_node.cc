@@ -61,6 +61,8 @@ absl::Status WorkerNode::Join() {
   SLIMPS_RETURN_IF_ERROR(transport_->Start(this));
   SLIMPS_RETURN_IF_ERROR(membership_.Join());
   SLIMPS_RETURN_IF_ERROR(servers_.Connect(membership_.roster()));
+  returning_.store(membership_.welcome().restarts() > 0);
+  former_saved_.store(!returning_.load());
   courier_ = std::make_unique<Courier>(
       transport_.get(), &membership_, servers_.Peers(),
       CourierOptions{
@@ -84,6 +86,13 @@ void WorkerNode::FollowRoster() {
   courier_->HoldReplays();  // before a call can find the new connection
   const auto restarted = servers_.Follow(membership_.roster());
   if (restarted.ok()) {
+    if (!restarted->empty() && !former_saved_.load()) {
+      Fail(absl::DataLossError(absl::StrCat(
+               "server ", restarted->front().server,
+               " was started again while this worker took "
+               "its rank back: pushes of the worker's former process may be lost with it")),
+           Cause::kOurs);
+    }
     for (const ServerConnections::Restarted& one : *restarted) {
       courier_->OnServerRestarted(one.server, one.peer);
       transport_->Disconnect(one.former);
@@ -92,6 +101,10 @@ void WorkerNode::FollowRoster() {
     Fail(restarted.status(), Cause::kOurs);
   }
   courier_->ReleaseReplays();
+}
+
+void WorkerNode::EndReturn() {
+  if (returning_.exchange(false)) membership_.EndReturn();
 }
 
 void WorkerNode::WishSnapshot(uint32_t server) {

@@ -115,6 +115,14 @@ class WorkerNode final : private MessageSink {
   // REQUIRES: Join was OK.
   const ServerConnections& servers() const { return servers_; }
 
+  // True until EndReturn, if another process had this worker's rank before (rank_return.h).
+  bool returning() const { return returning_.load(); }
+  void EndReturn();
+
+  // Says that the servers' snapshots have all that they counted of the former process, which nobody
+  // can send again. Before that, a server that is started again fails a returning worker.
+  void NoteFormerSaved() { former_saved_.store(true); }
+
   uint32_t rank() const { return membership_.rank(); }
   TransportStats transport_stats() const { return transport_->stats(); }
   Membership* membership() { return &membership_; }
@@ -163,6 +171,10 @@ class WorkerNode final : private MessageSink {
   std::unique_ptr<Courier> courier_;
   WorkerNodeEvents events_;
   std::atomic<bool> ready_{false};  // publishes these to the I/O thread
+
+  // These two publish nothing but themselves.
+  std::atomic<bool> returning_{false};
+  std::atomic<bool> former_saved_{false};
 };
 
 }  // namespace slimps

@@ -73,6 +73,12 @@ void KeyTable::Add(std::vector<TensorPlan> plans) {
   entries_.merge(added);
 }
 
+void KeyTable::SkipRounds(const Key& key, uint64_t rounds) {
+  MutexLock lock(&mutex_);
+  Entry& entry = *entries_.at(key.id());
+  entry.pushed_rounds = std::max(entry.pushed_rounds, rounds);
+}
+
 absl::StatusOr<const TensorPlan*> KeyTable::Find(const Key& key) const {
   MutexLock lock(&mutex_);
   auto found = entries_.find(key.id());

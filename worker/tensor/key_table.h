@@ -69,6 +69,10 @@ class KeyTable final {
   // was OK.
   void Add(std::vector<TensorPlan> plans);
 
+  // Says that a former process of this worker pushed so many rounds of the key, at least.
+  // REQUIRES: Find was OK.
+  void SkipRounds(const Key& key, uint64_t rounds);
+
   // Returns the plan, which lives as long as the table.
   // NotFound: names the key.
   [[nodiscard]] absl::StatusOr<const TensorPlan*> Find(const Key& key) const;

@@ -127,12 +127,17 @@ class Trainer final {
         start_(options_.exchange.clock->Now()) {}
 
   absl::Status Run(TrainingReport* report) {
+    const size_t first_step = store_->former_rounds();
     for (size_t epoch = 0; epoch < options_.epochs; ++epoch) {
       const BatchPlan plan(plan_, epoch);
       const size_t all = plan.steps() * options_.epochs;
       const size_t limit = std::min(all, options_.max_steps.value_or(all));
       for (size_t step = 0; step < plan.steps(); ++step) {
         if (report->steps == limit) return absl::OkStatus();
+        if (report->steps < first_step) {
+          SkipStep(report);
+          continue;
+        }
         const std::span<const uint32_t> samples = plan.Batch(step);
         SLIMPS_ASSIGN_OR_RETURN(const LossSums loss, Step(samples, report));
         if (observer_ != nullptr) {
@@ -149,7 +154,7 @@ class Trainer final {
           report->evaluations.push_back(std::move(row));
         }
       }
-      if (report->steps < limit) SLIMPS_RETURN_IF_ERROR(EndEpoch(report));
+      if (report->steps < limit) SLIMPS_RETURN_IF_ERROR(EndEpoch(first_step, report));
     }
     return absl::OkStatus();
   }
@@ -171,8 +176,16 @@ class Trainer final {
             .bytes_pulled = now.bytes_pulled - before_.bytes_pulled};
   }
 
-  absl::Status EndEpoch(TrainingReport* report) {
-    if (!options_.evaluate_epochs) {
+  // A step that a former process of this worker made: all workers' reports have as many rows.
+  void SkipStep(TrainingReport* report) const {
+    ++report->steps;
+    if (options_.evaluate_every > 0 && report->steps % options_.evaluate_every == 0) {
+      report->evaluations.push_back(Row(*report));
+    }
+  }
+
+  absl::Status EndEpoch(size_t first_step, TrainingReport* report) {
+    if (!options_.evaluate_epochs || report->steps < first_step) {
       report->epochs.push_back(Row(*report));
       return absl::OkStatus();
     }

@@ -342,6 +342,16 @@ bool Membership::servers_may_return() const {
   return state_.servers_may_return();
 }
 
+wire::Welcome Membership::welcome() const {
+  MutexLock lock(&mutex_);
+  return state_.welcome();
+}
+
+void Membership::EndReturn() {
+  MutexLock lock(&mutex_);
+  state_.EndReturn();
+}
+
 uint32_t Membership::rank() const {
   MutexLock lock(&mutex_);
   return state_.rank();

@@ -149,6 +149,9 @@ class Membership final {
   uint32_t rank() const;  // meaningful after Join
   // True if a server that dies may be started again while the job runs. Meaningful after Join.
   bool servers_may_return() const;
+  // What the scheduler said when this node joined. Meaningful after Join.
+  wire::Welcome welcome() const;
+  void EndReturn();             // MembershipState::EndReturn
   wire::Roster roster() const;  // complete after Join
   PeerId scheduler() const;     // REQUIRES: Join was called
   wire::NodeRef self() const;

@@ -142,6 +142,7 @@ MembershipState::Actions MembershipState::HandleError(const absl::Status& why,
 
 MembershipState::Actions MembershipState::HandleWelcome(const wire::Welcome& welcome,
                                                         SteadyTime now) {
+  if (phase_ == Phase::kRegistering) returning_ = welcome.restarts() > 0;
   if (phase_ == Phase::kRegistering || phase_ == Phase::kWelcomed) {
     for (const wire::BarrierTicket& over : welcome.tickets()) NoteOver(over.name(), over.ticket());
   }
@@ -191,8 +192,14 @@ void MembershipState::HandleEcho(const wire::Heartbeat& echo, SteadyTime now) {
 }
 
 void MembershipState::NoteOver(const std::string& name, uint64_t ticket) {
-  uint64_t& newest = tickets_[name];
+  uint64_t& newest = returning_ ? over_[name] : tickets_[name];
   newest = std::max(newest, ticket);
+}
+
+void MembershipState::EndReturn() {
+  returning_ = false;
+  for (const auto& [name, ticket] : over_) NoteOver(name, ticket);
+  over_.clear();
 }
 
 void MembershipState::HandleRelease(const wire::BarrierRelease& release) {

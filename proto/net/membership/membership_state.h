@@ -122,6 +122,11 @@ class MembershipState final {
   Phase phase() const { return phase_; }
   uint32_t rank() const { return welcome_.rank(); }
   bool servers_may_return() const { return welcome_.servers_may_return(); }
+  const wire::Welcome& welcome() const { return welcome_; }
+
+  // Until EndReturn, a node whose place another process had before visits barriers from their first
+  // ticket on, as that did at its start, and is answered as that was. Then it meets the others.
+  void EndReturn();
   const wire::Roster& roster() const { return roster_; }
   const std::optional<absl::Status>& down() const { return down_; }
   // Returns the offset of this node's wall clock, from the echoes of heartbeats.
@@ -180,6 +185,8 @@ class MembershipState final {
   std::map<BarrierId, PendingBarrier> barriers_;
   // The newest ticket of each barrier name that this node has come to or that is over.
   std::map<std::string, uint64_t> tickets_;
+  bool returning_ = false;
+  std::map<std::string, uint64_t> over_;  // while returning: the newest that is over
 };
 
 }  // namespace slimps

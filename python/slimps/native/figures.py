@@ -20,6 +20,12 @@ def number(function: Callable[..., int], *arguments: Any) -> int:
     return found.value
 
 
+def former_rounds(store: int) -> int:
+    rounds = ctypes.c_uint64()
+    check(lib.slimps_former_rounds(store, ctypes.byref(rounds)))
+    return rounds.value
+
+
 def totals(store: int) -> Dict[str, float]:
     found, pointer = sized(structs.Totals)
     check(lib.slimps_get_totals(store, pointer))

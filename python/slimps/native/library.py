@@ -17,7 +17,7 @@ from typing import Any, Tuple
 from slimps import errors
 from slimps.native import structs
 
-API_VERSION = 1005  # the oldest that has everything used here
+API_VERSION = 1006  # the oldest that has everything used here
 PATH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libslimps.so.1")
 
 _KEY = structs.Key
@@ -40,6 +40,7 @@ _STATUS = {
     "abort": (c_void_p, c_char_p),
     "rank": (c_void_p, c_void_p),
     "num_workers": (c_void_p, c_void_p),
+    "former_rounds": (c_void_p, c_void_p),
     "is_capable": (c_void_p, c_char_p, c_void_p),
     "init": (c_void_p, c_void_p, c_size_t),
     "push": (c_void_p, _KEY, c_void_p, c_size_t, c_int32),

@@ -313,6 +313,9 @@ class Store:
         why = "worker %d was interrupted, as by Ctrl-C, while it waited" % self.rank
         check(lib.slimps_abort(self._pointer, why.encode("ascii")))
 
+    def former_rounds(self) -> int:
+        return figures.former_rounds(self._pointer)
+
     def totals(self) -> Dict[str, float]:
         return figures.totals(self._pointer)
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Daemons that are killed while a job trains, and started again: the weights are the same bits."""
+"""Nodes that are killed while a job trains, and started again: the weights are the same bits."""
 
 import os
+import re
 import time
 import unittest
 
@@ -24,6 +25,18 @@ TRAIN = [
     "--partition_bytes",
     "1000",
 ]
+BOTH_WAYS = [
+    "--compression",
+    "1bit",
+    "--threshold",
+    "0",
+    "--pull_compression",
+    "1bit",
+    "--pull_threshold",
+    "0",
+    "--backup_model",
+    "on",
+]
 
 
 def read(path):
@@ -32,13 +45,13 @@ def read(path):
 
 
 @unittest.skipUnless(os.path.exists(DIGITS), "needs Debian's python3-sklearn for its digits")
-class ServerRestartTest(unittest.TestCase):
+class RestartsTest(unittest.TestCase):
     def train(self, flags, kills=(), pause=0.0, snapshots=1):
         """Trains by two workers and two servers. Kills and restarts the processes `kills`, each
         after some more steps. Returns the weights and the outputs."""
         files = os.environ.get("TEST_TMPDIR", "/tmp")
         weights = os.path.join(files, "weights")
-        flags = TRAIN + flags + ["--save_weights", weights]
+        flags = TRAIN + flags + ["--save_weights", weights + "{rank}"]
         with ProcessCluster(2, 2, flags, snapshots=snapshots) as cluster:
             for step, name in enumerate(kills):
                 cluster.wait_for_line("worker0", "step %d/" % (60 * (step + 1)))
@@ -47,12 +60,15 @@ class ServerRestartTest(unittest.TestCase):
                 time.sleep(pause)
                 if name == "scheduler":
                     cluster.start_scheduler()
+                elif name.startswith("worker"):
+                    cluster.start_worker(int(name[-1]), [cluster.worker] + flags)
                 else:
                     cluster.start_server(int(name[-1]))
             statuses = cluster.wait_for_all()
             outputs = {name: cluster.output(name) for name in statuses}
         self.assertEqual(set(statuses.values()), {0}, (statuses, outputs))
-        return read(weights), outputs
+        self.assertEqual(read(weights + "0"), read(weights + "1"))
+        return read(weights + "0"), outputs
 
     def test_a_scheduler_that_is_killed_is_missed_by_nobody(self):
         calm, _ = self.train([], snapshots=None)
@@ -71,20 +87,28 @@ class ServerRestartTest(unittest.TestCase):
         self.check_same_bits([])
 
     def test_compressed_both_ways_with_backup_model(self):
-        self.check_same_bits(
-            [
-                "--compression",
-                "1bit",
-                "--threshold",
-                "0",
-                "--pull_compression",
-                "1bit",
-                "--pull_threshold",
-                "0",
-                "--backup_model",
-                "on",
-            ]
+        self.check_same_bits(BOTH_WAYS)
+
+    def check_workers_come_back(self, flags):
+        calm, calm_outputs = self.train(flags, snapshots=None)
+        storm, outputs = self.train(flags, kills=["worker1", "worker0", "worker1"])
+        for name in ("worker0", "worker1"):
+            self.assertIn("took its rank back", outputs[name])
+        steps = re.compile(r"test accuracy ([\d.]+) %")
+        was, now = (
+            float(steps.search(text["worker0"]).group(1)) for text in (calm_outputs, outputs)
         )
+        self.assertLess(abs(was - now), 3)
+        left_out = re.findall(r"left (\d+) pushes out", outputs["worker0"] + outputs["worker1"])
+        return calm == storm, {int(count) for count in left_out}
+
+    def test_raw_workers_come_back(self):
+        # A gradient that is not compressed is the same again, if the former process left none out.
+        same, left_out = self.check_workers_come_back([])
+        self.assertTrue(same or left_out != {0}, left_out)
+
+    def test_workers_come_back_with_backup_model_and_one_bit(self):
+        self.check_workers_come_back(BOTH_WAYS)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A server that is gone and started again while the job runs.
+// Nodes that are gone and started again while the job runs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,10 +13,11 @@ using ::testing::HasSubstr;
 using Phase = SchedulerState::Phase;
 
 constexpr uint64_t kNewServer = 9;
+constexpr uint64_t kNewWorker = 10;
 
-class ServerRestartTest : public SchedulerStateTest {
+class NodeRestartTest : public SchedulerStateTest {
  protected:
-  ServerRestartTest() : SchedulerStateTest(/*restart_timeout=*/absl::Seconds(60)) {}
+  NodeRestartTest() : SchedulerStateTest(/*restart_timeout=*/absl::Seconds(60)) {}
 
   std::vector<wire::Header> RegisterAgain(bool restored = true) {
     clock_.Advance(absl::Milliseconds(1));
@@ -24,6 +25,21 @@ class ServerRestartTest : public SchedulerStateTest {
     header.mutable_register_()->set_wanted_rank(0);
     header.mutable_register_()->set_restored(restored);
     return Tell(kNewServer, header);
+  }
+
+  std::vector<wire::Header> RegisterWorker1Again() {
+    clock_.Advance(absl::Milliseconds(1));
+    wire::Header header = RegistrationOf(kNewWorker, wire::WORKER);
+    header.mutable_register_()->set_wanted_rank(1);
+    return Tell(kNewWorker, header);
+  }
+
+  void LoseWorker1() {
+    clock_.Advance(absl::Seconds(10));
+    Heartbeat(kServer);
+    Heartbeat(kWorker0);
+    clock_.Advance(absl::Milliseconds(1));
+    Tick(kWorker0);
   }
 
   // Lets the server be silent, and nobody else.
@@ -36,7 +52,7 @@ class ServerRestartTest : public SchedulerStateTest {
   }
 };
 
-TEST_F(ServerRestartTest, ALostServerDoesNotEndTheJob) {
+TEST_F(NodeRestartTest, ALostServerDoesNotEndTheJob) {
   RegisterAll();
   LoseServer();
   EXPECT_EQ(state_->phase(), Phase::kRunning);
@@ -45,7 +61,7 @@ TEST_F(ServerRestartTest, ALostServerDoesNotEndTheJob) {
                                  "job waits up to 1m for it to be started again")));
 }
 
-TEST_F(ServerRestartTest, AnotherProcessTakesTheLostPlaceAndEveryoneIsTold) {
+TEST_F(NodeRestartTest, AnotherProcessTakesTheLostPlaceAndEveryoneIsTold) {
   RegisterAll();
   LoseServer();
   const auto answer = RegisterAgain();
@@ -61,13 +77,13 @@ TEST_F(ServerRestartTest, AnotherProcessTakesTheLostPlaceAndEveryoneIsTold) {
   }
 }
 
-TEST_F(ServerRestartTest, APlaceIsTakenAtOnceWhereTheConnectionIsGone) {
+TEST_F(NodeRestartTest, APlaceIsTakenAtOnceWhereTheConnectionIsGone) {
   RegisterAll();
   state_->ConnectionGone(PeerId{kServer});
   EXPECT_EQ(RegisterAgain().size(), 2u);
 }
 
-TEST_F(ServerRestartTest, AServerThatLivesKeepsItsPlace) {
+TEST_F(NodeRestartTest, AServerThatLivesKeepsItsPlace) {
   RegisterAll();
   EXPECT_TRUE(RegisterAgain().empty());  // the server is asked first
   ASSERT_EQ(Others(kServer).size(), 1u);
@@ -77,7 +93,7 @@ TEST_F(ServerRestartTest, AServerThatLivesKeepsItsPlace) {
   EXPECT_THAT(Others(kNewServer)[0].error().status().message(), HasSubstr("rank 0 is taken"));
 }
 
-TEST_F(ServerRestartTest, TheFormerProcessIsNoMemberAnyMore) {
+TEST_F(NodeRestartTest, TheFormerProcessIsNoMemberAnyMore) {
   RegisterAll();
   LoseServer();
   RegisterAgain();
@@ -86,7 +102,7 @@ TEST_F(ServerRestartTest, TheFormerProcessIsNoMemberAnyMore) {
   EXPECT_THAT(answer[0].error().status().message(), HasSubstr("not registered"));
 }
 
-TEST_F(ServerRestartTest, AServerThatWasOnlySlowGoesOn) {
+TEST_F(NodeRestartTest, AServerThatWasOnlySlowGoesOn) {
   RegisterAll();
   LoseServer();
   Heartbeat(kServer);
@@ -96,7 +112,7 @@ TEST_F(ServerRestartTest, AServerThatWasOnlySlowGoesOn) {
   EXPECT_THAT(Others(kNewServer)[0].error().status().message(), HasSubstr("rank 0 is taken"));
 }
 
-TEST_F(ServerRestartTest, ARosterThatWasLostIsSentAgain) {
+TEST_F(NodeRestartTest, ARosterThatWasLostIsSentAgain) {
   RegisterAll();
   LoseServer();
   const uint64_t epoch = state_->members().epoch();
@@ -109,7 +125,7 @@ TEST_F(ServerRestartTest, ARosterThatWasLostIsSentAgain) {
   EXPECT_EQ(Tell(kWorker0, behind).size(), 1u);
 }
 
-TEST_F(ServerRestartTest, TheJobFailsIfNobodyComes) {
+TEST_F(NodeRestartTest, TheJobFailsIfNobodyComes) {
   RegisterAll();
   LoseServer();
   for (int i = 0; i < 13; ++i) {
@@ -123,24 +139,43 @@ TEST_F(ServerRestartTest, TheJobFailsIfNobodyComes) {
               HasSubstr("no new process took its place within 1m"));
 }
 
-TEST_F(ServerRestartTest, AServerThatLeavesMayComeBackToo) {
+TEST_F(NodeRestartTest, AServerThatLeavesMayComeBackToo) {
   RegisterAll();
   Goodbye(kServer);
   EXPECT_EQ(state_->phase(), Phase::kRunning);
   EXPECT_EQ(RegisterAgain().size(), 2u);
 }
 
-TEST_F(ServerRestartTest, ALostWorkerEndsTheJob) {
+TEST_F(NodeRestartTest, AnotherProcessTakesALostWorkersPlaceAndLearnsSo) {
   RegisterAll();
-  clock_.Advance(absl::Seconds(10));
-  Heartbeat(kServer);
-  Heartbeat(kWorker0);
-  clock_.Advance(absl::Milliseconds(1));
-  Tick(kWorker0);
-  EXPECT_EQ(state_->phase(), Phase::kFailed);
+  LoseWorker1();
+  EXPECT_EQ(state_->phase(), Phase::kRunning);
+  const auto answer = RegisterWorker1Again();
+  ASSERT_EQ(answer.size(), 2u);
+  EXPECT_EQ(answer[0].welcome().rank(), 1u);
+  EXPECT_EQ(answer[0].welcome().restarts(), 1u);
+  ASSERT_EQ(Others(kServer).size(), 1u);
+  EXPECT_EQ(Others(kServer)[0].roster().nodes(2).incarnation(), kNewWorker);
 }
 
-TEST_F(ServerRestartTest, ASnapshotOfAnEarlierJobIsRefused) {
+TEST_F(NodeRestartTest, AServerAndAWorkerThatAreGoneTogetherEndTheJob) {
+  RegisterAll();
+  LoseWorker1();
+  state_->ConnectionGone(PeerId{kServer});
+  RegisterAgain();
+  EXPECT_EQ(state_->phase(), Phase::kFailed);
+  EXPECT_THAT(std::string(state_->result().message()), HasSubstr("are gone together"));
+}
+
+TEST_F(NodeRestartTest, TwoWorkersMayBeGoneTogether) {
+  RegisterAll();
+  LoseWorker1();
+  state_->ConnectionGone(PeerId{kWorker0});
+  EXPECT_EQ(RegisterWorker1Again().size(), 2u);
+  EXPECT_EQ(state_->phase(), Phase::kRunning);
+}
+
+TEST_F(NodeRestartTest, ASnapshotOfAnEarlierJobIsRefused) {
   const auto answer = RegisterAgain();
   ASSERT_EQ(answer.size(), 1u);
   EXPECT_THAT(answer[0].error().status().message(), HasSubstr("--snapshot_dir"));

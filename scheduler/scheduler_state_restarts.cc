@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// SchedulerState: nodes that are gone and started again, and the scheduler's own restart.
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "proto/base/status_copy.h"
+#include "proto/base/status_macros.h"
+#include "proto/net/membership/node_name.h"
+#include "scheduler/scheduler_state.h"
+
+namespace slimps {
+
+void SchedulerState::Lose(const Member& member, const std::string& reason, SteadyTime now,
+                          Outbox* out) {
+  const wire::NodeRef node = member.entry.node();  // a copy: `member` may be the table's own
+  if (!members_.MayReturn(node)) return Fail(node, reason, now, out);
+  if (FailIfGoneTogether(member, now, out)) return;
+  members_.Lose(node, now);
+  joining_.Awaited(reason, options_.restart_timeout);
+}
+
+void SchedulerState::Replace(const Newcomers::Settled& settled, SteadyTime now, Outbox* out) {
+  joining_.Replaced(*settled.gone);
+  if (FailIfGoneTogether(*settled.gone, now, out)) return;
+  wire::Header header = settled.header;
+  header.mutable_register_()->set_wanted_rank(
+      static_cast<int32_t>(settled.gone->entry.node().rank()));
+  const absl::StatusOr<const Member*> member = members_.Replace(header, settled.from, now);
+  if (!member.ok()) {
+    out->push_back(RefuseStranger(settled.from, member.status(), header.request_id()));
+    return;
+  }
+  replaced_at_epoch_ = members_.epoch();
+  joining_.Joined(**member, MissingNodes(members_.Roster()));
+  Note(**member, header, /*takes_place=*/true);
+  Welcome(settled.from, header.request_id(), **member, out);
+  for (const Member& reader : members_.LiveMembers()) SendRoster(reader, out);
+}
+
+bool SchedulerState::FailIfGoneTogether(const Member& member, SteadyTime now, Outbox* out) {
+  const wire::NodeRef node = member.entry.node();
+  const Member* const other = members_.GoneTogether(node);
+  if (other == nullptr) return false;
+  Fail(node,
+       absl::StrCat(member.ToString(), " and ", other->ToString(),
+                    " are gone together, and with them pushes that no snapshot has"),
+       now, out);
+  return true;
+}
+
+void SchedulerState::Note(const Member& member, const wire::Header& header, bool takes_place) {
+  if (!options_.has_journal) return;
+  JournalEntry& entry = entries_.emplace_back(JournalEntry{header, takes_place});
+  *entry.header.mutable_sender() = member.entry.node();
+  if (!header.has_register_()) return;
+  entry.header.mutable_register_()->set_wanted_rank(
+      static_cast<int32_t>(member.entry.node().rank()));
+}
+
+absl::Status SchedulerState::Restore(const std::vector<JournalEntry>& entries, SteadyTime now) {
+  Outbox unsent;  // whoever waits for an answer asks again
+  for (const JournalEntry& entry : entries) {
+    const wire::Header& header = entry.header;
+    const wire::NodeRef& node = header.sender();
+    if (header.has_register_()) {
+      // While the job formed, the process that had this place was gone.
+      if (!entry.takes_place && !members_.complete()) members_.Remove(node);
+      const auto member = entry.takes_place ? members_.Replace(header, PeerId{}, now)
+                                            : members_.Register(header, PeerId{}, now);
+      SLIMPS_RETURN_IF_ERROR(Prefixed(member.status(), "a node in the journal"));
+      if (entry.takes_place) replaced_at_epoch_ = members_.epoch();
+      continue;
+    }
+    const Member* member = members_.Find({node.role(), node.rank()});
+    if (member == nullptr) {
+      return absl::DataLossError(
+          absl::StrCat("the journal has a message of ", NodeName(node), ", which never joined"));
+    }
+    if (header.has_goodbye()) {
+      members_.Leave(node);
+      if (members_.complete()) agreements_.Leave(node, members_, &unsent);
+    } else {
+      agreements_.Handle(*member, header, members_, &unsent);
+    }
+  }
+  members_.LoseConnections(now);
+  if (members_.complete()) phase_ = Phase::kRunning;
+  if (members_.AllLeft(wire::WORKER)) {
+    phase_ = Phase::kEnding;
+    deadline_ = now + options_.shutdown_grace;
+    repeat_at_ = now;
+  }
+  joining_.Take();
+  return absl::OkStatus();
+}
+
+}  // namespace slimps

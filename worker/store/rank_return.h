@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// A process that takes back the rank of a worker that died, while the job runs (dist_sync).
+//
+//   partition     rounds that the former process pushed
+//   a             1 2 3 4 5 6 7
+//   b             1 2 3 4 5   7        the push of round 6 was lost with it
+//   c             1 2 3 4 5 6          it died before it pushed round 7
+//
+//   this process  begins all of them with round 8, and pushes nothing in b's round 6 and c's round 7
+//
+// So the others, who wait for these rounds, go on. All tensors begin with one round, as training
+// steps push them; those that no worker has ever pushed are left alone. Until its first push this
+// process calls what the former called at its start (Init, SetOptimizer, barriers, sums). That
+// changes nothing, and is answered as it was then.
+//
+//   RankReturn rank_return(&node, &keys, &options);
+//   if (node.returning()) SLIMPS_RETURN_IF_ERROR(rank_return.TakeUp(plans, combine));
+//   keys.Add(plans);
+//   rank_return.AddRounds();
+//
+// Owned by the store. Thread-safe.
+#ifndef SLIMPS_WORKER_STORE_RANK_RETURN_H_
+#define SLIMPS_WORKER_STORE_RANK_RETURN_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "compress/codec/codec.h"
+#include "proto/base/clock.h"
+#include "proto/base/mutex.h"
+#include "worker/store/worker_node.h"
+#include "worker/tensor/key_table.h"
+
+namespace slimps {
+
+class RankReturn final {
+ public:
+  // REQUIRES: the arguments outlive this.
+  RankReturn(WorkerNode* node, KeyTable* keys, const Clock* clock)
+      : node_(node), keys_(keys), clock_(clock) {}
+
+  // Asks the servers where the partitions stand, pushes nothing in the rounds that the former
+  // process left open, and waits until the servers' snapshots have all of this.
+  // NotFound: a partition has no first value yet, so the job is still at its start.
+  // DataLoss: a server lacks rounds that it had, or the tensors are not pushed in one rhythm.
+  // FailedPrecondition: the store's mode has no rounds.
+  [[nodiscard]] absl::Status TakeUp(const std::vector<TensorPlan>& tensors, Combine combine);
+
+  // Makes the keys begin with the round after rounds().
+  void AddRounds();
+
+  // How many rounds the former process took part in. 0: none, or there was no such process.
+  uint64_t rounds() const;
+
+ private:
+  // A partition.
+  struct Asked {
+    uint32_t server = 0;
+    Key key;
+    wire::InitItem question;
+    wire::PushItem nothing = {};  // for the rounds that are open
+    wire::Standing standing = {};
+  };
+
+  absl::Status Ask(std::vector<Asked>* asked);
+  // Asks until each partition has been pushed by some worker, or has waited for that.
+  absl::Status AskWhileRoundsBegin(std::vector<Asked>* asked);
+  absl::Status PushNothing(uint64_t next_round, std::vector<Asked>* all);
+
+  WorkerNode* const node_;
+  KeyTable* const keys_;
+  const Clock* const clock_;
+  mutable Mutex mutex_;
+  std::vector<Asked> asked_ ABSL_GUARDED_BY(mutex_);
+  uint64_t next_round_ ABSL_GUARDED_BY(mutex_) = 1;
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_WORKER_STORE_RANK_RETURN_H_
