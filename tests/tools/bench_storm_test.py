@@ -48,9 +48,26 @@ class WatchTest(unittest.TestCase):
         self.assertEqual((100, 900), (self.watch.step, self.watch.steps))
 
     def test_another_roles_return_is_not_its_own(self):
-        self.watch.note_kill("scheduler", 7)
-        self.see(BACK)
-        self.assertIsNone(self.watch.kills[0].detected)
+        for role in ("scheduler", "worker"):
+            self.watch.note_kill(role, 7)
+            self.see(BACK)
+            self.assertIsNone(self.watch.kills[-1].detected)
+        self.see(BACK.replace("server 1", "worker 1"))
+        self.assertIsNotNone(self.watch.kills[-1].detected)
+
+    def test_the_speed_counts_the_time_in_which_nobody_trained(self):
+        self.see(LINE % 20)
+        self.see(LINE % 40, 1.0)
+        self.see(LINE % 60, 9.0)
+        self.assertEqual(4.0, self.watch.steps_per_second())
+
+    def test_pushes_that_were_left_out_are_counted(self):
+        for count in (2, 0, 3):
+            self.see(
+                "worker1| I0 worker 1 took its rank back and goes on with round 7; its former "
+                "process left %d pushes out, whose rounds are complete without them" % count
+            )
+        self.assertEqual(5, self.watch.left_out)
 
     def test_the_last_step_ends_the_wait(self):
         self.see(LINE % 890)
@@ -86,11 +103,13 @@ class StormTest(unittest.TestCase):
         self.assertTrue(found, storm_watch.descendants(os.getpid()))
         self.assertEqual([], storm_watch.descendants(2**22 + 1))
 
-    def test_it_kills_daemons_and_no_workers_and_waits_for_the_one_before(self):
+    def test_it_kills_the_roles_it_is_told_to_and_waits_for_the_one_before(self):
         worker, server = self.daemon("worker"), self.daemon("server")
         eventually(lambda: len(storm_watch.descendants(os.getpid())) == 2, 30.0)
         watch = storm_watch.Watch()
-        storm = storm_bench.Storm(types.SimpleNamespace(every=0.0, seed=1), watch)
+        storm = storm_bench.Storm(
+            types.SimpleNamespace(every=0.0, seed=1, roles=["server", "scheduler"]), watch
+        )
         storm.blow(os.getpid())
         self.assertEqual([], watch.kills, "no step was seen yet")
         watch.see(LINE % 20)

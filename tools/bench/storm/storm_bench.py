@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""slimps bench storm: kills a job's daemons again and again while it trains.
+"""slimps bench storm: kills a job's processes again and again while it trains.
 
-It trains twice by `slimps launch`, with the same seed: in calm, and with a random daemon killed
-every so often and started again. Both must end with the same weights, bit for bit.
+It trains twice by `slimps launch`, with the same seed: in calm, and with a random process killed
+every so often and started again. All workers must end with the same weights, bit for bit. They are
+those of the calm training, unless a worker that was killed took something along: the rest of its
+pushes of a step, or what compression kept for later.
 """
 
+import argparse
 import os
 import random
 import signal
@@ -22,17 +25,25 @@ from slimps_launch import out_files
 
 TRAINING = "--model logistic --dataset digits --batch 16 --lr 0.2 --partition_bytes 1000"
 PROBE_EPOCHS = 40  # how long the probe trains that finds the number of epochs
-ROLES = ("server", "scheduler")
+ROLES = ("worker", "server", "scheduler")
+
+
+def roles(text):
+    given = text.split(",")
+    if not set(given) <= set(ROLES):
+        raise argparse.ArgumentTypeError(
+            'expected some of %s, with commas between, got "%s"' % (", ".join(ROLES), text)
+        )
+    return given
 
 
 def make_parser():
     parser = Parser(
         prog="slimps bench storm",
         allow_abbrev=False,
-        description="Trains on this machine in calm and in a storm, in which a random server or "
-        "the scheduler is killed every so often and started again by launch. Compares throughput "
-        "and the bits of the weights. Workers are not killed: they cannot come back yet. Exit "
-        "status 1: the job failed, or the weights differ.",
+        description="Trains on this machine in calm and in a storm, in which a random process "
+        "of the job is killed every so often and started again by launch. Compares throughput "
+        "and the bits of the weights. Exit status 1: the job failed, or the weights differ.",
     )
     parser.add_argument(
         "--minutes",
@@ -50,6 +61,13 @@ def make_parser():
     )
     parser.add_argument("--workers", type=number(1, 64, int), default=4, metavar="N", help="(4)")
     parser.add_argument("--servers", type=number(1, 64, int), default=2, metavar="N", help="(2)")
+    parser.add_argument(
+        "--roles",
+        type=roles,
+        default=list(ROLES),
+        metavar="ROLE,...",
+        help="which processes are killed (%s)" % ",".join(ROLES),
+    )
     parser.add_argument("--seed", type=number(0, 10**9, int), default=1, metavar="N", help="(1)")
     parser.add_argument(
         "--snapshot_every", type=number(1, 3600, int), default=5, metavar="S", help="(5)"
@@ -72,8 +90,10 @@ class Training:
             + list(flags)
             + ["--", "slimps_worker"]
             + options.training.split()
-            + ["--epochs", str(epochs), "--log_every", "20", "--save_weights", self.weights]
+            + ["--epochs", str(epochs), "--log_every", "20"]
+            + ["--save_weights", self.weights + "{rank}"]
         )
+        self.workers = options.workers
 
     def run(self, watch, storm=None):
         """Trains, and returns the seconds of the training. Stops with status 1 if it fails."""
@@ -100,31 +120,37 @@ class Training:
         return watch.seconds()
 
     def bits(self):
-        with open(self.weights, "rb") as content:
-            return content.read()
+        """Returns each worker's weights: a set, of one if they are equal."""
+        found = set()
+        for rank in range(self.workers):
+            with open(self.weights + str(rank), "rb") as content:
+                found.add(content.read())
+        return found
 
 
 class Storm:
-    """Kills a random daemon every `every` seconds, from the first step on."""
+    """Kills a random process every `every` seconds, from the first step on."""
 
     def __init__(self, options, watch):
         self.every = options.every
+        self.roles = options.roles
         self.watch = watch
         self.random = random.Random(options.seed)
         self.next = None
 
     def blow(self, launcher):
-        """Kills a daemon if it is time. The one before has then come back, or is waited for."""
+        """Kills a process if it is time. The one before has then come back, or is waited for."""
         now = time.monotonic()
         if self.next is None:
             self.next = now + self.every if self.watch.step > 0 else None
             return
         if now < self.next or self.watch.kills and self.watch.kills[-1].recovered is None:
             return
-        daemons = [(role, pid) for role, pid in storm_watch.descendants(launcher) if role in ROLES]
-        if not daemons:
+        found = [one for one in storm_watch.descendants(launcher) if one[0] in self.roles]
+        if not found:
             return
-        role, pid = self.random.choice(sorted(daemons))
+        role = self.random.choice(sorted({role for role, _ in found}))
+        pid = self.random.choice(sorted(pid for one, pid in found if one == role))
         self.next = now + self.every
         self.watch.note_kill(role, pid)
         os.kill(pid, signal.SIGKILL)
@@ -140,25 +166,30 @@ def measure(options, folder):
     epochs = max(1, round(options.minutes * 60 / (probe.seconds() / PROBE_EPOCHS)))
     print("calm: %d epochs, about %.1f minutes" % (epochs, options.minutes), flush=True)
     calm_training = Training(options, folder, "calm", epochs)
-    calm = calm_training.run(storm_watch.Watch())
-    print("storm: a daemon is killed every %g s" % options.every, flush=True)
+    calm = storm_watch.Watch()
+    calm_training.run(calm)
+    print("storm: a process is killed every %g s" % options.every, flush=True)
     watch = storm_watch.Watch()
     snapshots = ["--restart", "1000", "--snapshot_every", str(options.snapshot_every)]
     storm_training = Training(options, folder, "storm", epochs, snapshots)
-    storm = storm_training.run(watch, Storm(options, watch))
+    storm_training.run(watch, Storm(options, watch))
     kills = watch.kills
     recover = {
         role: median([kill.recovered for kill in kills if kill.role == role and kill.recovered])
         for role in ROLES
     }
+    bits = storm_training.bits()
+    residuals = "--compression" in options.training and any(one.role == "worker" for one in kills)
+    is_lost = watch.left_out > 0 or residuals
     return {
         "kills": len(kills),
         "recovered": sum(kill.recovered is not None for kill in kills),
-        "throughput_of_calm": calm / storm,
+        "throughput_of_calm": watch.steps_per_second() / calm.steps_per_second(),
         "participation": watch.step / watch.steps,
-        "weights_equal": calm_training.bits() == storm_training.bits(),
+        "left_out": watch.left_out,
+        "weights_equal": len(bits) == 1 and (is_lost or bits == calm_training.bits()),
         "detect_s": median([kill.detected for kill in kills if kill.detected is not None]),
-        "recover_worker_s": None,  # no worker is killed
+        "recover_worker_s": recover["worker"],
         "recover_server_s": recover["server"],
         "recover_scheduler_s": recover["scheduler"],
     }

@@ -9,9 +9,11 @@ import time
 
 STEP = re.compile(r"worker0\| epoch \d+/\d+ step (\d+)/(\d+) ")
 SECONDS = re.compile(r"worker0\| test accuracy .*, ([\d.]+) s, pushed")
+LEFT_OUT = re.compile(r"its former process left (\d+) pushes out")
 NOTICED = {
-    "server": "a process that was started anew takes its place",
-    "scheduler": "started again: going on by a journal",
+    "server": re.compile(r"server \d+ .* a process that was started anew takes its place"),
+    "worker": re.compile(r"worker \d+ .* a process that was started anew takes its place"),
+    "scheduler": re.compile("started again: going on by a journal"),
 }
 KEPT_LINES = 20
 
@@ -38,6 +40,8 @@ class Watch:
         self.kills = []
         self.last_lines = collections.deque(maxlen=KEPT_LINES)
         self.trained = None
+        self.left_out = 0  # pushes that workers had not made when they were killed
+        self.first = self.last = None  # (time, step)
         self.thread = None
 
     def follow(self, output):
@@ -61,18 +65,28 @@ class Watch:
         done = SECONDS.search(line)
         if done:
             self.trained = float(done.group(1))
+        left_out = LEFT_OUT.search(line)
+        if left_out:
+            self.left_out += int(left_out.group(1))
         kill = self.kills[-1] if self.kills else None
-        if kill and kill.detected is None and NOTICED[kill.role] in line:
+        if kill and kill.detected is None and NOTICED[kill.role].search(line):
             kill.detected = self.clock() - kill.when
             kill.step_before = self.step
         step = STEP.search(line)
         if step is None:
             return
         self.step, self.steps = int(step.group(1)), int(step.group(2))
+        self.last = (self.clock(), self.step)
+        self.first = self.first or self.last
         # Of the steps after that one, the first may have been on its way already.
         if kill and kill.detected is not None and kill.recovered is None:
             if self.step > kill.step_before + 20 or self.step == self.steps:
                 kill.recovered = self.clock() - kill.when
+
+    def steps_per_second(self):
+        """Returns the speed between the first and the last step seen, restarts included."""
+        (began, first), (ended, last) = self.first, self.last
+        return (last - first) / (ended - began)
 
     def seconds(self):
         """Returns how long the training took, as the first worker says."""
