@@ -114,9 +114,9 @@ class SchedulerState final {
   void Welcome(PeerId to, uint64_t request_id, const Member& member, Outbox* out) const;
   void SendRoster(const Member& reader, Outbox* out) const;
   // The node is gone for this `reason`. Waits for it to be started again, or fails the job.
+  void Lose(const Member& member, const std::string& reason, SteadyTime now, Outbox* out);
   // Fails the job if another node that is gone had what this one's new process would need.
   bool FailIfGoneTogether(const Member& member, SteadyTime now, Outbox* out);
-  void Lose(const Member& member, const std::string& reason, SteadyTime now, Outbox* out);
   void HandleMember(const Member& member, const wire::Header& header, SteadyTime now, Outbox* out);
   void HandleGoodbye(const Member& member, const wire::Header& header, SteadyTime now, Outbox* out);
   // Adds what `member` said to the journal.

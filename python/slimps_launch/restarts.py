@@ -108,7 +108,8 @@ class Restarts:
     def _goes_on(self, node):
         """True if the job goes on with a new process in this node's place."""
         if node.role == "worker":
-            return node.status < 0  # one that ends with an error would meet it again
+            over = any(one.role == "scheduler" and one.status == 0 for one in self.launcher.nodes)
+            return node.status < 0 and not over  # one that ends with an error would meet it again
         works = any(one.role == "worker" and one.status is None for one in self.launcher.nodes)
         return works and node.role in ("server", "scheduler")
 

@@ -343,7 +343,11 @@ absl::StatusOr<std::unique_ptr<Partition>> Partition::Restore(const PartitionIma
 }
 
 absl::StatusOr<wire::Standing> Partition::StandingOf(uint32_t worker) const {
-  if (!applies_at_once()) return rounds_.ledger().StandingOf(worker);
+  if (!applies_at_once()) {
+    wire::Standing standing = rounds_.ledger().StandingOf(worker);
+    standing.set_optimizer(optimizer_.kind());
+    return standing;
+  }
   return Annotate(absl::FailedPreconditionError(absl::StrCat(
       "worker ", worker, " cannot come back to a store of mode ", wire::StoreMode_Name(spec_.mode),
       ", expected DIST_SYNC: others count no rounds")));

@@ -9,6 +9,7 @@
 #include "compress/codec/state/state_store.h"
 #include "glog/logging.h"
 #include "proto/base/out_of_memory.h"
+#include "proto/base/status_copy.h"
 #include "proto/base/status_macros.h"
 #include "worker/saved/residuals.h"
 #include "worker/store/auxiliary_tensors.h"
@@ -49,7 +50,9 @@ absl::Status DistStore::Start() {
   SLIMPS_RETURN_IF_ERROR(node_.Join());
   codecs_.WarnOfCodec();
   tensors_ = std::make_unique<TensorTraffic>(mode_, options_, &keys_, &node_, &codecs_);
-  rank_return_ = std::make_unique<RankReturn>(&node_, &keys_, options_.clock);
+  rank_return_ = std::make_unique<RankReturn>(
+      &node_, &keys_,
+      RankReturn::Options{.patience = options_.timeout / 2, .clock = options_.clock});
   rows_ = std::make_unique<RowTraffic>(options_, &keys_, &node_, &codecs_, tensors_.get());
   states_ = std::make_unique<StateTransfer>(options_, &keys_, &node_, &codecs_, tensors_.get());
   warm_up_ = std::make_unique<WarmUpEnd>(
@@ -97,7 +100,13 @@ absl::Status DistStore::Init(const std::vector<InitTensor>& tensors) {
     const InitialValueOptions values = {
         .combine = codec.combine(),
         .hashing = options_.checksums ? PayloadHashing::kXxh3 : PayloadHashing::kOff};
-    SLIMPS_RETURN_IF_ERROR(SendInitialValues(tensors, plans, values, node_.courier()));
+    const absl::Status sent = SendInitialValues(tensors, plans, values, node_.courier());
+    if (absl::IsAlreadyExists(sent) && node_.returning()) {
+      return Prefixed(sent,
+                      "worker 0 was started again during init, and its first values must be those "
+                      "of before");
+    }
+    SLIMPS_RETURN_IF_ERROR(sent);
     SLIMPS_RETURN_IF_ERROR(auxiliary.SendValues(keys, values, node_.courier()));
   }
   for (const TensorPlan& plan : plans) tensors_->staging()->AddKeys(plan.bytes());
@@ -113,25 +122,25 @@ absl::Status DistStore::Init(const std::vector<InitTensor>& tensors) {
 
 absl::StatusOr<bool> DistStore::TakeUp(const std::vector<TensorPlan>& plans, Combine combine) {
   if (!node_.returning()) return false;
-  const absl::Status taken = rank_return_->TakeUp(plans, combine);
-  if (absl::IsNotFound(taken)) return false;  // the job is still at its start
-  SLIMPS_RETURN_IF_ERROR(taken);
-  if (rank_return_->rounds() == 0) return true;
-  const char* const why = codecs_.plan()->takes_phases() ? "takes several phases per round"
-                          : codecs_.plan()->adapts()     ? "follows a policy"
-                                                         : nullptr;
-  if (why == nullptr) return true;
-  return absl::FailedPreconditionError(
-      absl::StrCat("worker ", rank(), " was started again, but its job's compression ", why,
-                   ", and what its former process knew for that is lost: expected a fixed codec or "
-                   "a threshold"));
+  const char* const hindrance = codecs_.plan()->takes_phases()
+                                    ? "its compression takes several phases per round"
+                                : codecs_.plan()->adapts() ? "its compression follows a policy"
+                                                           : nullptr;
+  const absl::Status taken = rank_return_->TakeUp(plans, combine, hindrance);
+  const bool at_start = absl::IsNotFound(taken);  // nobody has pushed anything
+  if (!at_start) SLIMPS_RETURN_IF_ERROR(taken);
+  node_.NoteFormerSaved();
+  if (at_start && rank() == 0 && codecs_.optimizer().has_value()) {
+    SLIMPS_RETURN_IF_ERROR(SendOptimizer(*codecs_.optimizer()));
+  }
+  return !at_start;
 }
 
 absl::Status DistStore::SetOptimizer(const wire::OptimizerSpec& spec) {
   SLIMPS_RETURN_IF_ERROR(node_.CheckOpen());
   SLIMPS_RETURN_IF_ERROR(codecs_.CheckOptimizer(spec));
-  // The servers of a job that goes on have it, and perhaps a newer one.
-  const bool goes_on = node_.returning() && rank_return_->rounds() > 0;
+  // The servers of a job that goes on have it, and perhaps a newer one. Whether it does, Init finds.
+  const bool goes_on = node_.returning() && (keys_.empty() || rank_return_->rounds() > 0);
   if (rank() == 0 && !goes_on) SLIMPS_RETURN_IF_ERROR(SendOptimizer(spec));
   codecs_.UseOptimizer(spec);
   return absl::OkStatus();

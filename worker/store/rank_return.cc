@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,8 +16,6 @@
 namespace slimps {
 namespace {
 
-// How long a tensor that no worker has pushed yet is waited for in a job's first rounds.
-constexpr absl::Duration kPatience = absl::Seconds(5);
 constexpr absl::Duration kAskAgain = absl::Milliseconds(100);
 
 }  // namespace
@@ -46,7 +45,7 @@ absl::Status RankReturn::Ask(std::vector<Asked>* asked) {
 }
 
 absl::Status RankReturn::AskWhileRoundsBegin(std::vector<Asked>* asked) {
-  const SteadyTime end = clock_->Now() + kPatience;
+  const SteadyTime end = options_.clock->Now() + options_.patience;
   for (;;) {
     SLIMPS_RETURN_IF_ERROR(Ask(asked));
     uint64_t newest = 0;
@@ -55,7 +54,7 @@ absl::Status RankReturn::AskWhileRoundsBegin(std::vector<Asked>* asked) {
       newest = std::max(newest, one.standing.newest());
       all = all && one.standing.newest() > 0;
     }
-    if (all || newest == 0 || newest > kRoundsAhead || clock_->Now() >= end) {
+    if (all || newest == 0 || newest > kRoundsAhead || options_.clock->Now() >= end) {
       return absl::OkStatus();
     }
     Mutex mutex;
@@ -65,7 +64,8 @@ absl::Status RankReturn::AskWhileRoundsBegin(std::vector<Asked>* asked) {
   }
 }
 
-absl::Status RankReturn::TakeUp(const std::vector<TensorPlan>& tensors, Combine combine) {
+absl::Status RankReturn::TakeUp(const std::vector<TensorPlan>& tensors, Combine combine,
+                                const char* hindrance) {
   std::vector<Asked> asked;
   for (const TensorPlan& tensor : tensors) {
     for (size_t i = 0; i < tensor.partitions.size(); ++i) {
@@ -79,24 +79,55 @@ absl::Status RankReturn::TakeUp(const std::vector<TensorPlan>& tensors, Combine 
     }
   }
   SLIMPS_RETURN_IF_ERROR(AskWhileRoundsBegin(&asked));
+  JoinTensors(&asked);
   MutexLock lock(&mutex_);
-  std::ranges::move(asked, std::back_inserter(asked_));
+  std::vector<Asked> all = asked_;
+  std::ranges::move(asked, std::back_inserter(all));
   uint64_t next_round = next_round_;
-  for (const Asked& one : asked_) next_round = std::max(next_round, one.standing.next_round());
-  for (const Asked& one : asked_) {
-    if (one.standing.newest() == 0 || one.standing.next_round() + kRoundsAhead >= next_round) {
-      continue;
-    }
-    return absl::DataLossError(absl::StrCat(
-        "worker ", node_->rank(), " was started again: its former process pushed rounds up to ",
-        next_round - 1, ", but of key ", one.key.typed_name(), " server ", one.server, " has ",
-        one.standing.next_round() - 1, ": some were lost with both, or not every step pushes it"));
-  }
-  SLIMPS_RETURN_IF_ERROR(PushNothing(next_round, &asked_));
-  next_round_ = next_round;
+  for (const Asked& one : all) next_round = std::max(next_round, one.standing.next_round());
+  SLIMPS_RETURN_IF_ERROR(Check(all, next_round, hindrance));
+  SLIMPS_RETURN_IF_ERROR(PushNothing(next_round, &all));
   SLIMPS_RETURN_IF_ERROR(node_->Persist());
-  node_->NoteFormerSaved();
+  asked_ = std::move(all);
+  next_round_ = next_round;
   return absl::OkStatus();
+}
+
+void RankReturn::JoinTensors(std::vector<Asked>* asked) {
+  std::map<KeyId, uint64_t> newest;
+  for (const Asked& one : *asked) {
+    uint64_t& of_tensor = newest[one.key.id()];
+    of_tensor = std::max(of_tensor, one.standing.newest());
+  }
+  for (Asked& one : *asked) one.standing.set_newest(newest[one.key.id()]);
+}
+
+absl::Status RankReturn::Check(const std::vector<Asked>& asked, uint64_t next_round,
+                               const char* hindrance) const {
+  if (next_round == 1) return absl::OkStatus();
+  const std::string who = absl::StrCat("worker ", node_->rank(), " was started again");
+  for (const Asked& one : asked) {
+    const wire::Standing& standing = one.standing;
+    if (standing.optimizer() == wire::OptimizerSpec::ONEBIT_ADAM) {
+      hindrance = "its optimizer is onebit_adam";
+    }
+    if (standing.newest() == 0) continue;
+    if (standing.next_round() + kRoundsAhead < next_round ||
+        standing.newest() > standing.next_round() + kRoundsAhead) {
+      return absl::DataLossError(absl::StrCat(
+          who, ": its former process pushed rounds up to ", next_round - 1, " and others up to ",
+          standing.newest(), ", but of key ", one.key.typed_name(), " server ", one.server,
+          " has its pushes up to round ", standing.next_round() - 1,
+          " alone: some were lost with the process and the server, or not every step pushes the "
+          "key"));
+    }
+  }
+  if (hindrance == nullptr) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat(who, ", but the job cannot go on with it: ", hindrance,
+                   ", for which its former process knew what is lost; expected a fixed codec or a "
+                   "threshold, and "
+                   "another optimizer"));
 }
 
 absl::Status RankReturn::PushNothing(uint64_t next_round, std::vector<Asked>* all) {

@@ -13,8 +13,8 @@
 // process calls what the former called at its start (Init, SetOptimizer, barriers, sums). That
 // changes nothing, and is answered as it was then.
 //
-//   RankReturn rank_return(&node, &keys, &options);
-//   if (node.returning()) SLIMPS_RETURN_IF_ERROR(rank_return.TakeUp(plans, combine));
+//   RankReturn rank_return(&node, &keys, {.patience = absl::Seconds(30)});
+//   if (node.returning()) SLIMPS_RETURN_IF_ERROR(rank_return.TakeUp(plans, combine, nullptr));
 //   keys.Add(plans);
 //   rank_return.AddRounds();
 //
@@ -38,16 +38,24 @@ namespace slimps {
 
 class RankReturn final {
  public:
+  struct Options {
+    // How long a tensor that no worker has pushed yet is waited for in a job's first rounds.
+    absl::Duration patience;
+    const Clock* clock = MachineClock();
+  };
+
   // REQUIRES: the arguments outlive this.
-  RankReturn(WorkerNode* node, KeyTable* keys, const Clock* clock)
-      : node_(node), keys_(keys), clock_(clock) {}
+  RankReturn(WorkerNode* node, KeyTable* keys, const Options& options)
+      : node_(node), keys_(keys), options_(options) {}
 
   // Asks the servers where the partitions stand, pushes nothing in the rounds that the former
-  // process left open, and waits until the servers' snapshots have all of this.
+  // process left open, and waits until the servers' snapshots have all of this. `hindrance` not
+  // null: why a job that has had rounds cannot go on with this process.
   // NotFound: a partition has no first value yet, so the job is still at its start.
   // DataLoss: a server lacks rounds that it had, or the tensors are not pushed in one rhythm.
-  // FailedPrecondition: the store's mode has no rounds.
-  [[nodiscard]] absl::Status TakeUp(const std::vector<TensorPlan>& tensors, Combine combine);
+  // FailedPrecondition: the store's mode has no rounds, or there is a hindrance. Nothing was pushed.
+  [[nodiscard]] absl::Status TakeUp(const std::vector<TensorPlan>& tensors, Combine combine,
+                                    const char* hindrance);
 
   // Makes the keys begin with the round after rounds().
   void AddRounds();
@@ -68,11 +76,15 @@ class RankReturn final {
   absl::Status Ask(std::vector<Asked>* asked);
   // Asks until each partition has been pushed by some worker, or has waited for that.
   absl::Status AskWhileRoundsBegin(std::vector<Asked>* asked);
+  // Makes `newest` of each partition that of its tensor.
+  static void JoinTensors(std::vector<Asked>* asked);
+  absl::Status Check(const std::vector<Asked>& asked, uint64_t next_round,
+                     const char* hindrance) const;
   absl::Status PushNothing(uint64_t next_round, std::vector<Asked>* all);
 
   WorkerNode* const node_;
   KeyTable* const keys_;
-  const Clock* const clock_;
+  const Options options_;
   mutable Mutex mutex_;
   std::vector<Asked> asked_ ABSL_GUARDED_BY(mutex_);
   uint64_t next_round_ ABSL_GUARDED_BY(mutex_) = 1;

@@ -141,6 +141,8 @@ class Storm:
     def blow(self, launcher):
         """Kills a process if it is time. The one before has then come back, or is waited for."""
         now = time.monotonic()
+        if self.watch.step and self.watch.step == self.watch.steps:
+            return  # what is left to do is not training
         if self.next is None:
             self.next = now + self.every if self.watch.step > 0 else None
             return
