@@ -10,11 +10,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "glog/logging.h"
 #include "proto/base/clock.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/trace/trace.h"
 #include "worker/combination.h"
 #include "worker/trainer/batch_plan.h"
+#include "worker/trainer/checkpoint_folder.h"
 
 namespace slimps {
 
@@ -123,6 +125,7 @@ class Trainer final {
         exchange_(exchange),
         observer_(observer),
         plan_(PlanOf(options, data, *store)),
+        resumed_(exchange->steps()),
         before_(store->totals()),
         start_(options_.exchange.clock->Now()) {}
 
@@ -133,6 +136,10 @@ class Trainer final {
       const size_t limit = std::min(all, options_.max_steps.value_or(all));
       for (size_t step = 0; step < plan.steps(); ++step) {
         if (report->steps == limit) return absl::OkStatus();
+        if (report->steps < resumed_) {
+          ++report->steps;
+          continue;
+        }
         const std::span<const uint32_t> samples = plan.Batch(step);
         SLIMPS_ASSIGN_OR_RETURN(const LossSums loss, Step(samples, report));
         if (observer_ != nullptr) {
@@ -148,8 +155,10 @@ class Trainer final {
           SLIMPS_ASSIGN_OR_RETURN(EpochReport row, EvaluatedRow(*report));
           report->evaluations.push_back(std::move(row));
         }
+        SaveIfDue(*report);
       }
-      if (report->steps < limit) SLIMPS_RETURN_IF_ERROR(EndEpoch(report));
+      const bool is_new = report->steps > resumed_;
+      if (is_new && report->steps < limit) SLIMPS_RETURN_IF_ERROR(EndEpoch(report));
     }
     return absl::OkStatus();
   }
@@ -169,6 +178,14 @@ class Trainer final {
             .seconds = options_.exchange.clock->Now() - start_ - evaluated_,
             .bytes_pushed = now.bytes_pushed - before_.bytes_pushed,
             .bytes_pulled = now.bytes_pulled - before_.bytes_pulled};
+  }
+
+  // A checkpoint that fails costs no more than itself: training goes on, on all workers alike.
+  void SaveIfDue(const TrainingReport& report) {
+    if (options_.checkpoint_every == 0 || report.steps % options_.checkpoint_every != 0) return;
+    const absl::Status saved = exchange_->Save(CheckpointOf(options_.checkpoint, report.steps));
+    if (!saved.ok()) LOG(ERROR) << "no checkpoint after step " << report.steps << ": " << saved;
+    if (saved.ok() && store_->rank() == 0) RemoveOldCheckpoints(options_.checkpoint, report.steps);
   }
 
   absl::Status EndEpoch(TrainingReport* report) {
@@ -218,6 +235,7 @@ class Trainer final {
   WeightExchange* const exchange_;
   const StepObserver& observer_;
   const BatchPlan::Options plan_;
+  const size_t resumed_;  // steps of the run before it was resumed
   // Subtracted from later totals: the pulls of the first weights are initialisation.
   const StoreTotals before_;
   const SteadyTime start_;

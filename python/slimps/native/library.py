@@ -17,7 +17,7 @@ from typing import Any, Tuple
 from slimps import errors
 from slimps.native import structs
 
-API_VERSION = 1005  # the oldest that has everything used here
+API_VERSION = 1006  # the oldest that has everything used here
 PATH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libslimps.so.1")
 
 _KEY = structs.Key
@@ -63,6 +63,9 @@ _STATUS = {
     "load_optimizer_states": (c_void_p, c_char_p, c_size_t),
     "save_residuals": (c_void_p, c_void_p, c_void_p),
     "load_residuals": (c_void_p, c_char_p, c_size_t),
+    "save": (c_void_p, c_char_p, c_char_p, c_size_t),
+    "await_saved": (c_void_p,),
+    "load": (c_void_p, c_char_p, c_void_p, c_void_p, c_void_p),
     "copy": (c_void_p, c_void_p, c_void_p, c_void_p, c_size_t),
     "barrier": (c_void_p,),
     "all_reduce_sum": (c_void_p, c_void_p, c_size_t),
