@@ -2,6 +2,8 @@
 #include "backup_model/backup_model.h"
 
 #include <algorithm>
+#include <bit>
+#include <cstring>
 #include <optional>
 #include <utility>
 
@@ -12,6 +14,29 @@
 #include "proto/base/status_macros.h"
 
 namespace slimps {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "numbers are copied as they lie");
+
+// Bytes in a saved state: their number, uint64, then the bytes.
+void AppendBytes(std::span<const std::byte> bytes, std::string* content) {
+  const uint64_t length = bytes.size();
+  content->append(reinterpret_cast<const char*>(&length), sizeof length);
+  content->append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+}
+
+absl::StatusOr<std::string_view> TakeBytes(std::string_view* content) {
+  uint64_t length = 0;
+  if (content->size() < sizeof length) return absl::InvalidArgumentError("its state ends early");
+  std::memcpy(&length, content->data(), sizeof length);
+  content->remove_prefix(sizeof length);
+  if (content->size() < length) return absl::InvalidArgumentError("its state ends early");
+  const std::string_view bytes = content->substr(0, length);
+  content->remove_prefix(length);
+  return bytes;
+}
+
+}  // namespace
 
 // The passes over memory run under the tensor's lock. No other thread has anything to do with the
 // tensor meanwhile, and none sees a half-merged loc_buf.
@@ -184,6 +209,58 @@ absl::Status BackupModel::Drain(int64_t version, SteadyTime deadline) {
     SLIMPS_RETURN_IF_ERROR(WaitGlobal(tensor, version, deadline));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> BackupModel::Save(int64_t version, SteadyTime deadline) {
+  SLIMPS_RETURN_IF_ERROR(Drain(version, deadline));
+  std::string content;
+  for (const auto& t : tensors_) {
+    MutexLock lock(&t->mutex);
+    const LocalUpdaterState& updater = t->updater_state;
+    AppendBytes(std::as_const(t->loc_buf).bytes(), &content);
+    AppendBytes(std::as_bytes(std::span(&updater.steps, 1)), &content);
+    AppendBytes(std::as_const(updater.first_moment).bytes(), &content);
+    AppendBytes(std::as_const(updater.second_moment).bytes(), &content);
+    AppendBytes(std::as_bytes(std::span(&updater.past, 1)), &content);
+  }
+  return content;
+}
+
+absl::Status BackupModel::Restore(int64_t version, std::string_view content) {
+  absl::Status restored;
+  for (const auto& t : tensors_) {
+    MutexLock lock(&t->mutex);
+    LocalUpdaterState& updater = t->updater_state;
+    const auto take = [&](const char* what, std::span<std::byte> out) {
+      const absl::StatusOr<std::string_view> bytes = TakeBytes(&content);
+      restored.Update(bytes.status());
+      if (restored.ok() && bytes->size() != out.size()) {
+        restored =
+            absl::InvalidArgumentError(absl::StrCat("tensor ", t->name, ": ", what, ": expected ",
+                                                    out.size(), " bytes, got ", bytes->size()));
+      }
+      if (restored.ok()) std::memcpy(out.data(), bytes->data(), out.size());
+    };
+    // The first step makes the moments. Which ones there are, only their lengths tell.
+    const auto take_moment = [&](const char* what, AlignedBuffer* moment) {
+      std::string_view left = content;
+      const absl::StatusOr<std::string_view> bytes = TakeBytes(&left);
+      if (bytes.ok() && !bytes->empty()) {
+        *moment = AlignedBuffer::OfFloats(t->loc_buf.floats().size());
+      }
+      take(what, moment->bytes());
+    };
+    take("w_loc", t->loc_buf.bytes());
+    take("steps", std::as_writable_bytes(std::span(&updater.steps, 1)));
+    take_moment("first moment", &updater.first_moment);
+    take_moment("second moment", &updater.second_moment);
+    take("past step", std::as_writable_bytes(std::span(&updater.past, 1)));
+    SLIMPS_RETURN_IF_ERROR(Prefixed(restored, "backup model"));
+    t->state.ResumeAt(version);
+  }
+  if (content.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("backup model: ", content.size(), " bytes follow the last tensor"));
 }
 
 std::span<const float> BackupModel::Global(size_t tensor) const {

@@ -33,6 +33,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -140,6 +141,15 @@ class BackupModel final {
   // Returns glo_buf, which does not change from Drain until the tensor's next BeginGlobalWrite.
   // REQUIRES: tensor < num_tensors().
   std::span<const float> Global(size_t tensor) const;
+
+  // Waits until every tensor's glo_buf holds `version`, which is that of the newest finished
+  // iteration. Returns all that later iterations depend on beside those weights.
+  [[nodiscard]] absl::StatusOr<std::string> Save(int64_t version, SteadyTime deadline);
+
+  // Goes on from there in place of version 0: the initial values are the global weights of
+  // `version`. REQUIRES: called first of all.
+  // InvalidArgument: `content` is not that of such a model. Then the model is of no use.
+  [[nodiscard]] absl::Status Restore(int64_t version, std::string_view content);
 
   // Sets the servers' learning rate from the next FinishIteration on. loc_lr stays in proportion to
   // it. For a run that repeats bit for bit, call it between iterations.

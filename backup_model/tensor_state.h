@@ -51,6 +51,13 @@ class TensorState final {
  public:
   explicit TensorState(std::string name) : name_(std::move(name)) {}
 
+  // Begins as after iteration `version` of an earlier run: [1] unread with w_loc(version + 1), and
+  // held(version). REQUIRES: no event came.
+  void ResumeAt(int64_t version) {
+    global_version_ = version;
+    iteration_ = version + 1;
+  }
+
   // Accept an event, or refuse it.
   // FailedPrecondition: it is not this event's turn (names the tensor, the state and what was
   // expected).

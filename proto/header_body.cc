@@ -57,6 +57,8 @@ void GiveBody(wire::Header::BodyCase body, wire::Header* header) {
       return header->set_allocated_goodbye(new wire::Goodbye);
     case wire::Header::kPersist:
       return header->set_allocated_persist(new wire::Persist);
+    case wire::Header::kCheckpoint:
+      return header->set_allocated_checkpoint(new wire::Checkpoint);
     case wire::Header::BODY_NOT_SET:
       return header->clear_body();
   }

@@ -76,6 +76,13 @@ struct KeyCodec {
   std::string reason;  // in words
 };
 
+// What KVStore::Load found.
+struct LoadedCheckpoint {
+  uint64_t rounds = 0;  // of the key that this worker had pushed most often
+  std::string own_state;
+  std::optional<wire::OptimizerSpec> optimizer = std::nullopt;  // nullopt: none was set
+};
+
 class KVStore {
  public:
   virtual ~KVStore() = default;
@@ -275,6 +282,39 @@ class KVStore {
   [[nodiscard]] virtual absl::Status LoadResiduals(std::string_view content) {
     (void)content;
     return absl::UnimplementedError(type() + " stores load no residuals");
+  }
+
+  // Saves the whole job in a folder that every node sees: weights, optimizer and its state, what
+  // compressed pulls keep, each worker's residuals, thresholds and decisions, and each worker's
+  // `own_state`, which is the caller's (a data position, say). Worker 0 makes the folder.
+  // Collective, between two rounds. Returns when everything is copied; it is written while training
+  // goes on. AwaitSaved tells how that went. A folder whose writing failed is no checkpoint.
+  // FailedPrecondition: there is a checkpoint already, or a node does not see the folder.
+  // Aborted: another worker could not do its part.
+  [[nodiscard]] virtual absl::Status Save(const std::string& folder,
+                                          std::string_view own_state = {}) {
+    (void)folder, (void)own_state;
+    return absl::UnimplementedError(type() + " stores save no checkpoints");
+  }
+
+  // Waits until the newest Save is written, and returns how that went, on each worker alike.
+  // Unavailable: this worker's disk refused it (says which file and why).
+  // Aborted: another node could not do its part; worker 0 says which file of a server, and why.
+  [[nodiscard]] virtual absl::Status AwaitSaved() { return absl::OkStatus(); }
+
+  // Makes the job what it was when `folder` was saved: keys that were pushed n times go on with
+  // round n + 1. Collective. The number of servers may differ.
+  // REQUIRES: the same keys were initialised, with any values; no push was made; no pull is under
+  // way. Set the optimizer and hyperparameters afterwards only if others are wanted.
+  // Errors change nothing:
+  // NotFound: `folder` has no checkpoint.
+  // DataLoss: a file is damaged.
+  // InvalidArgument: one of other keys or shapes, partition_bytes, compression, kind of store, or
+  // number of workers.
+  // FailedPrecondition: a push was made.
+  [[nodiscard]] virtual absl::StatusOr<LoadedCheckpoint> Load(const std::string& folder) {
+    (void)folder;
+    return absl::UnimplementedError(type() + " stores load no checkpoints");
   }
 
   // Sets the codec of pushes. Every worker calls it alike, before the first push.

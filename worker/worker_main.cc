@@ -28,6 +28,7 @@
 #include "proto/base/trace/program_trace.h"
 #include "worker/kvstore.h"
 #include "worker/kvstore_options.h"
+#include "worker/trainer/checkpoint_folder.h"
 #include "worker/trainer/dataset.h"
 #include "worker/trainer/model.h"
 #include "worker/trainer/options.h"
@@ -121,6 +122,14 @@ DEFINE_int64(
     "rank 0 evaluates after every so many steps, for evaluations of the summary; 0: never");
 DEFINE_string(save_weights, "",
               "file that rank 0 writes the final weights to; with {rank} in it every worker does");
+DEFINE_string(checkpoint, "",
+              "folder that every node sees, for checkpoints of the whole job; the newest two are "
+              "kept");
+DEFINE_int64(checkpoint_every, kDefaults.checkpoint_every,
+             "steps from one checkpoint to the next, with --checkpoint");
+DEFINE_string(resume, "",
+              "a checkpoint, or a folder of some (--checkpoint), whose newest one counts: goes on "
+              "from there");
 DEFINE_string(trace, "", slimps::kTraceFlagHelp);
 DEFINE_string(scheduler, "",
               "host:port of the scheduler (environment: DMLC_PS_ROOT_URI, DMLC_PS_ROOT_PORT)");
@@ -236,6 +245,9 @@ WorkerFlags GatherFlags() {
           .evaluate_epochs = FLAGS_evaluate_epochs,
           .evaluate_every = FLAGS_evaluate_every,
           .save_weights = FLAGS_save_weights,
+          .checkpoint = FLAGS_checkpoint,
+          .checkpoint_every = FLAGS_checkpoint_every,
+          .resume = FLAGS_resume,
           .store = StoreFlags()};
 }
 
@@ -328,8 +340,11 @@ absl::Status CheckOutputs(const WorkerFlags& flags) {
   return absl::OkStatus();
 }
 
-absl::Status Run(const WorkerOptions& options, ProgramTrace* trace) {
+absl::Status Run(WorkerOptions options, ProgramTrace* trace) {
   const WorkerFlags& flags = options.flags;
+  if (!flags.resume.empty()) {
+    SLIMPS_ASSIGN_OR_RETURN(options.train.exchange.resume, FindCheckpoint(flags.resume));
+  }
   SetComputeThreads(static_cast<int>(flags.compute_threads));
   // Data and model are made before the store. So a wrong file is reported before any peer waits for
   // this worker. Both must also outlive the store.

@@ -8,21 +8,12 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Type
 
 import numpy as np
 
-from slimps import (
-    _arrays,
-    _gradient_treatment,
-    _job,
-    _keys,
-    _known_keys,
-    _open_stores,
-    _options,
-    native,
-)
+from slimps import _arrays, _checkpoint, _job, _keys, _known_keys, _open_stores, _options, native
 from slimps import row_sparse as _row_sparse
 from slimps.errors import FailedPreconditionError, InvalidArgumentError
 
 
-class KVStore(_gradient_treatment.GradientTreatment):
+class KVStore(_checkpoint.Checkpointed):
     """A worker's connection to the parameter servers; slimps.kv.create() makes it. Thread-safe.
 
     As a context manager it closes the store at the end, and aborts it if an exception leaves the

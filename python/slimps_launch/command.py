@@ -10,6 +10,7 @@ import tempfile
 import threading
 
 from slimps_launch import agent
+from slimps_launch import checkpoint
 from slimps_launch import demo
 from slimps_launch import errors
 from slimps_launch import job_launch
@@ -33,6 +34,7 @@ USAGE = """usage: slimps COMMAND [ARGUMENT ...]
   run        this process's part of a job, under torchrun, srun, mpirun or Kubernetes:
              run -- python3 SCRIPT
   keygen     the keys of a job's nodes: keygen DIR --workers N --servers S
+  checkpoint what a job has saved: checkpoint show DIRECTORY, or verify DIRECTORY
   trace      what --trace FILE of launch recorded: a table, or a picture with --svg
   scheduler  the scheduler of a job that is started by hand (also: server); takes what DMLC_*
              variables say, and the flags that scheduler --help lists
@@ -280,6 +282,7 @@ COMMANDS = {
     "launch": launch,
     "run": run_part,
     "keygen": keygen,
+    "checkpoint": lambda arguments, installation: checkpoint.main(arguments),
     "trace": lambda arguments, installation: job_trace.main(arguments),
     "agent": lambda arguments, installation: agent.main(),
     "scheduler": program("scheduler"),

@@ -131,8 +131,8 @@ void MasterWeights::CommitChange(Begun& begun) {
                           .encode_ns = static_cast<uint64_t>(encode_ns)});
 }
 
-void MasterWeights::Save(saved::Weights* fields, PartitionImage* image) const {
-  versions_.Save(fields, image);
+void MasterWeights::Save(ImageUse use, saved::Weights* fields, PartitionImage* image) const {
+  versions_.Save(use, fields, image);
   fields->set_apart(apart_);
   if (apart_) fields->set_master_part(image->AddCopy(master_.bytes()));
 }

@@ -85,7 +85,7 @@ class MasterWeights final {
   void CommitEncoded(const EncodedChange& payload);
 
   // Saves w and w_seen; copies w if it is apart.
-  void Save(saved::Weights* fields, PartitionImage* image) const;
+  void Save(ImageUse use, saved::Weights* fields, PartitionImage* image) const;
 
   // Takes over what Save saved.
   // REQUIRES: nothing was committed.

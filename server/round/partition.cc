@@ -308,11 +308,11 @@ std::string Partition::DescribeWait(uint64_t wanted, uint64_t clock) const {
                       DescribeWorkers(missing));
 }
 
-PartitionImage Partition::Save() const {
+PartitionImage Partition::Save(ImageUse use) const {
   PartitionImage image;
   *image.fields.mutable_spec() = SaveSpec(spec_);
   image.fields.set_init_checksum(init_checksum_);
-  weights_.Save(image.fields.mutable_weights(), &image);
+  weights_.Save(use, image.fields.mutable_weights(), &image);
   optimizer_.Save(image.fields.mutable_optimizer(), &image);
   rounds_.Save(image.fields.mutable_rounds(), &image);
   sequences_.Save(image.fields.mutable_sequences());
@@ -322,13 +322,32 @@ PartitionImage Partition::Save() const {
 absl::StatusOr<std::unique_ptr<Partition>> Partition::Restore(const PartitionImage& image,
                                                               std::shared_ptr<WaitingBytes> waiting,
                                                               ChangeCodecs* codecs) {
+  SLIMPS_ASSIGN_OR_RETURN(PartitionSpec spec, RestoreSpec(image.fields.spec(), std::move(waiting)));
+  return Restore(image, std::move(spec), image.fields.init_checksum(), codecs);
+}
+
+absl::StatusOr<std::unique_ptr<Partition>> Partition::Successor(const PartitionImage& image,
+                                                                ChangeCodecs* codecs) const {
+  const std::string expected = DescribeSpec(SaveSpec(spec_));
+  const std::string got = DescribeSpec(image.fields.spec());
+  if (got != expected) {
+    return Annotate(absl::InvalidArgumentError(
+        absl::StrCat("expected the state of one with ", expected, ", got one with ", got)));
+  }
+  SLIMPS_ASSIGN_OR_RETURN(std::unique_ptr<Partition> partition,
+                          Restore(image, spec_, init_checksum_, codecs));
+  partition->optimizer_.TakeLoads(optimizer_);
+  return partition;
+}
+
+absl::StatusOr<std::unique_ptr<Partition>> Partition::Restore(const PartitionImage& image,
+                                                              PartitionSpec spec, uint64_t checksum,
+                                                              ChangeCodecs* codecs) {
   const saved::Partition& fields = image.fields;
-  SLIMPS_ASSIGN_OR_RETURN(PartitionSpec spec, RestoreSpec(fields.spec(), std::move(waiting)));
   // Its optimizer comes with its state, below.
   SLIMPS_ASSIGN_OR_RETURN(std::shared_ptr<const Optimizer> none,
                           Optimizer::Create(wire::OptimizerSpec()));
-  std::unique_ptr<Partition> partition(
-      new Partition(std::move(spec), fields.init_checksum(), std::move(none)));
+  std::unique_ptr<Partition> partition(new Partition(std::move(spec), checksum, std::move(none)));
   absl::Status restored = partition->weights_.Restore(fields.weights(), image);
   restored.Update(partition->optimizer_.Restore(fields.optimizer(), image));
   restored.Update(partition->rounds_.Restore(fields.rounds(), image, codecs));

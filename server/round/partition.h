@@ -62,7 +62,13 @@ class Partition final {
 
   // Returns all that later rounds and pulls depend on. Copies what is stepped in place, and shares
   // the rest. Throws std::bad_alloc.
-  PartitionImage Save() const;
+  PartitionImage Save(ImageUse use = ImageUse::kSnapshot) const;
+
+  // Makes a partition that was initialised as this one, in the state of a checkpoint's image.
+  // InvalidArgument: the image is one of another partition (says what differs).
+  // Otherwise Restore's errors.
+  [[nodiscard]] absl::StatusOr<std::unique_ptr<Partition>> Successor(const PartitionImage& image,
+                                                                     ChangeCodecs* codecs) const;
 
   // Returns up to which round, or which of its own pushes, all that `worker` pushed was counted.
   // REQUIRES: there is such a worker.
@@ -161,6 +167,9 @@ class Partition final {
   // Checks that round `round` is one of momenta or of gradients, as `pushed_as` says.
   absl::Status CheckPushedAs(uint64_t round, PushedAs pushed_as) const;
   // Makes the next version of views_, which hold the round of so many workers.
+  static absl::StatusOr<std::unique_ptr<Partition>> Restore(const PartitionImage& image,
+                                                            PartitionSpec spec, uint64_t checksum,
+                                                            ChangeCodecs* codecs);
   void Apply(uint32_t contributors, std::optional<wire::Hyper> hyper,
              const MasterWeights::Next& next);
   void StepRound(uint32_t contributors, std::optional<wire::Hyper> hyper,

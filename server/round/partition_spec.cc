@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "proto/limits.h"
 
 namespace slimps {
@@ -97,6 +98,18 @@ absl::StatusOr<PartitionSpec> RestoreSpec(const saved::Spec& fields,
       .waiting = waiting != nullptr ? std::move(waiting) : std::make_shared<WaitingBytes>(),
       .hashing = fields.hashed() ? PayloadHashing::kXxh3 : PayloadHashing::kOff,
   };
+}
+
+std::string DescribeSpec(const saved::Spec& fields) {
+  const wire::InitItem& item = fields.item();
+  const wire::KeyInfo& info = item.info();
+  return absl::StrCat(
+      "shape [", absl::StrJoin(info.shape(), ", "), "] in ", item.partitions(),
+      " partitions, of which this has ", item.elements(), " elements from ", item.offset(),
+      " on, type ", wire::DType_Name(info.dtype()), ", layer ", wire::LayerKind_Name(info.layer()),
+      ", combination ", wire::Combine_Name(item.combine()), item.auxiliary() ? " (auxiliary)" : "",
+      ", mode ", wire::StoreMode_Name(fields.mode()), ", staleness ", fields.staleness(), ", ",
+      fields.num_workers(), " workers, checksums ", fields.hashed() ? "on" : "off");
 }
 
 std::string DescribePartition(const std::string& key_name, uint32_t index) {

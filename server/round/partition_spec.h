@@ -85,6 +85,10 @@ saved::Spec SaveSpec(const PartitionSpec& spec);
 [[nodiscard]] absl::StatusOr<PartitionSpec> RestoreSpec(const saved::Spec& fields,
                                                         std::shared_ptr<WaitingBytes> waiting);
 
+// Returns all that a partition takes from Init, but its name: "shape [3, 4], ...". Two that are
+// equal differ in nothing that its state depends on.
+std::string DescribeSpec(const saved::Spec& fields);
+
 // "key s:conv1.weight partition 3"
 std::string DescribePartition(const std::string& key_name, uint32_t index);
 

@@ -87,6 +87,9 @@ class StatefulOptimizer final {
   // InvalidArgument or DataLoss: malformed.
   [[nodiscard]] absl::Status Put(const wire::OptimizerState& state, const ClaimedPayload& value);
 
+  // Numbers loads of state as `present` does, which this takes the place of.
+  void TakeLoads(const StatefulOptimizer& present) { loads_ = present.loads_; }
+
   // Saves the optimizer and a copy of its state.
   void Save(saved::Optimizer* fields, PartitionImage* image) const;
 

@@ -207,11 +207,11 @@ void VersionedWeights::CopySeenPart(uint64_t wanted, size_t first, std::span<flo
   }
 }
 
-void VersionedWeights::SaveBuffer(const std::shared_ptr<Buffer>& buffer, saved::Version* fields,
-                                  PartitionImage* image) {
+void VersionedWeights::SaveBuffer(const std::shared_ptr<Buffer>& buffer, ImageUse use,
+                                  saved::Version* fields, PartitionImage* image) {
   fields->set_version(buffer->version);
   fields->set_wanted_format(static_cast<wire::Format>(buffer->wanted_format));
-  if (buffer->change.has_value()) {
+  if (buffer->change.has_value() && (use == ImageUse::kSnapshot || buffer->is_encoded)) {
     const EncodedChange& change = *buffer->change;
     saved::EncodedChange& saved = *fields->mutable_change();
     saved.set_format(static_cast<wire::Format>(change.format));
@@ -225,9 +225,10 @@ void VersionedWeights::SaveBuffer(const std::shared_ptr<Buffer>& buffer, saved::
   }
 }
 
-void VersionedWeights::Save(saved::Weights* fields, PartitionImage* image) const {
-  SaveBuffer(current_, fields->mutable_current(), image);
-  if (previous_ != nullptr) SaveBuffer(previous_, fields->mutable_previous(), image);
+void VersionedWeights::Save(ImageUse use, saved::Weights* fields, PartitionImage* image) const {
+  SaveBuffer(current_, use, fields->mutable_current(), image);
+  if (previous_ == nullptr || use == ImageUse::kCheckpoint) return;
+  SaveBuffer(previous_, use, fields->mutable_previous(), image);
 }
 
 absl::StatusOr<std::shared_ptr<VersionedWeights::Buffer>> VersionedWeights::RestoreBuffer(

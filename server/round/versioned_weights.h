@@ -108,8 +108,9 @@ class VersionedWeights final {
   // REQUIRES: Holds(wanted).
   void CopySeenPart(uint64_t wanted, size_t first, std::span<float> out);
 
-  // Saves the versions that are held, without copying them: they are lent, as to messages.
-  void Save(saved::Weights* fields, PartitionImage* image) const;
+  // Saves the versions that are held; kCheckpoint: the current one alone. They are not copied but
+  // lent, as to messages.
+  void Save(ImageUse use, saved::Weights* fields, PartitionImage* image) const;
 
   // Takes over what Save saved.
   // REQUIRES: nothing was committed.
@@ -143,8 +144,8 @@ class VersionedWeights final {
     bool is_decoded = false;  // and fp32 has it
   };
 
-  static void SaveBuffer(const std::shared_ptr<Buffer>& buffer, saved::Version* fields,
-                         PartitionImage* image);
+  static void SaveBuffer(const std::shared_ptr<Buffer>& buffer, ImageUse use,
+                         saved::Version* fields, PartitionImage* image);
   absl::StatusOr<std::shared_ptr<Buffer>> RestoreBuffer(const saved::Version& fields,
                                                         const PartitionImage& image) const;
   // REQUIRES: Holds(version).

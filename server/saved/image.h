@@ -21,6 +21,10 @@
 
 namespace slimps {
 
+// What an image is for. A snapshot has what late pulls may still ask for: the version before, and
+// the change from it. A job that begins from a checkpoint has no such pulls.
+enum class ImageUse { kSnapshot, kCheckpoint };
+
 // Thread-compatible. Its parts never change, so another thread may read them while the partition
 // goes on.
 struct PartitionImage {

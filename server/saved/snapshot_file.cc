@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/crc32.h"
 #include "proto/base/hash.h"
 #include "proto/base/status_macros.h"
 
@@ -48,8 +49,8 @@ std::span<const std::byte> BytesOf(std::string_view text) {
 }  // namespace
 
 SnapshotWriter::SnapshotWriter(const std::string& path, const saved::Prologue& prologue,
-                               const Disk* disk)
-    : file_(path, disk) {
+                               const Disk* disk, FileCrc crc)
+    : file_(path, disk), crc_(crc) {
   Append(BytesOf(kMagic));
   AddMessage(SnapshotRecord::kPrologue, prologue);
 }
@@ -57,6 +58,7 @@ SnapshotWriter::SnapshotWriter(const std::string& path, const saved::Prologue& p
 void SnapshotWriter::Append(std::span<const std::byte> bytes) {
   file_.Append({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
   bytes_ += bytes.size();
+  if (crc_ == FileCrc::kCompute) crc32_ = Crc32(crc32_, bytes);
 }
 
 void SnapshotWriter::AddRecord(SnapshotRecord kind, std::span<const std::byte> content) {

@@ -47,11 +47,15 @@ enum class SnapshotRecord : uint32_t {
   kEpilogue = 5,
 };
 
+// Says if a writer computes the CRC-32 of its whole file.
+enum class FileCrc { kNone, kCompute };
+
 // Writes a snapshot piece by piece. Remembers the first error, and writes nothing after it.
 // Thread-compatible.
 class SnapshotWriter final {
  public:
-  SnapshotWriter(const std::string& path, const saved::Prologue& prologue, const Disk* disk);
+  SnapshotWriter(const std::string& path, const saved::Prologue& prologue, const Disk* disk,
+                 FileCrc crc = FileCrc::kNone);
 
   void AddPartition(const PartitionImage& image);
 
@@ -64,6 +68,7 @@ class SnapshotWriter final {
 
   const absl::Status& status() const { return file_.status(); }
   uint64_t bytes() const { return bytes_; }
+  uint32_t crc32() const { return crc32_; }  // of the bytes so far; 0 with FileCrc::kNone
 
  private:
   void Append(std::span<const std::byte> bytes);
@@ -74,6 +79,8 @@ class SnapshotWriter final {
   uint32_t records_ = 0;
   uint64_t partitions_ = 0;
   uint64_t bytes_ = 0;
+  const FileCrc crc_;
+  uint32_t crc32_ = 0;
 };
 
 // Reads a snapshot piece by piece. What the file says of sizes is compared with the limits and with

@@ -33,6 +33,7 @@ struct ServerOptions {
   size_t max_waiting_bytes = WaitingBytes::kMax;
   ShardOptions shard;
   std::optional<SnapshotOptions> snapshots = std::nullopt;  // nullopt: none are taken
+  const Disk* checkpoint_disk = MachineDisk();
 };
 
 }  // namespace slimps

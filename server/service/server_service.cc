@@ -78,15 +78,17 @@ ServerService::ServerService(Transport* transport, std::function<wire::Header()>
     shards.push_back(shards_.back().get());
   }
   if (beginning.folder != nullptr) {
-    snapshotter_ = std::make_unique<Snapshotter>(std::move(beginning.folder), std::move(shards),
-                                                 options, clock);
+    snapshotter_ =
+        std::make_unique<Snapshotter>(std::move(beginning.folder), shards, options, clock);
   }
+  checkpointer_ = std::make_unique<Checkpointer>(std::move(shards), options);
 }
 
 ServerService::~ServerService() { Stop(); }
 
 void ServerService::Stop(const absl::Status& why) {
-  if (snapshotter_ != nullptr) snapshotter_->Stop(why);  // it waits for the shards
+  checkpointer_->Stop(why);  // it waits for the shards, and so does the next one
+  if (snapshotter_ != nullptr) snapshotter_->Stop(why);
   for (const auto& shard : shards_) shard->Stop(why);
 }
 
@@ -169,6 +171,8 @@ void ServerService::Dispatch(PeerId from, Message message) {
       return HandleLeave(request.origin, header.leave().from_round());
     case wire::Header::kPersist:
       return HandlePersist(request.origin);
+    case wire::Header::kCheckpoint:
+      return HandleCheckpoint(request.origin, header.checkpoint());
     default:
       refused_messages_.fetch_add(1, std::memory_order_relaxed);
       return Refuse(from, header.request_id(),
@@ -280,6 +284,20 @@ void ServerService::HandlePersist(const Origin& origin) {
   if (!waits.ok()) answer(waits);
 }
 
+void ServerService::HandleCheckpoint(const Origin& origin, const wire::Checkpoint& request) {
+  if (origin.worker != 0) {
+    return SendAck(origin,
+                   absl::PermissionDeniedError(absl::StrCat(
+                       "only worker 0 saves and loads the job, not worker ", origin.worker)));
+  }
+  const absl::Status waits = checkpointer_->Handle(
+      make_header_().sender().rank(), request,
+      [this, origin](const absl::Status& status, const wire::CheckpointFile& written) {
+        SendAck(origin, status, written);
+      });
+  if (!waits.ok()) SendAck(origin, waits);
+}
+
 void ServerService::PostToAll(const Origin& origin,
                               const std::function<absl::Status(ShardState&)>& control) {
   auto ack = std::make_shared<AckCollector>(this, origin, shards_.size());
@@ -314,11 +332,13 @@ void ServerService::Refuse(PeerId from, uint64_t request_id, const absl::Status&
   SendReply(std::move(error));
 }
 
-void ServerService::SendAck(const Origin& origin, const absl::Status& status) {
+void ServerService::SendAck(const Origin& origin, const absl::Status& status,
+                            const wire::CheckpointFile& written) {
   Reply reply;
   reply.to = origin.peer;
   reply.message.header.set_request_id(origin.request_id);
   *reply.message.header.mutable_ack()->mutable_status() = ToStatusProto(status);
+  if (!written.name().empty()) *reply.message.header.mutable_ack()->mutable_written() = written;
   SendReply(std::move(reply));
 }
 

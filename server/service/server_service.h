@@ -33,6 +33,7 @@
 #include "server/round/waiting_bytes.h"
 #include "server/service/admission.h"
 #include "server/service/beginning.h"
+#include "server/service/checkpointer.h"
 #include "server/service/directory.h"
 #include "server/service/parked_messages.h"
 #include "server/service/request.h"
@@ -106,13 +107,15 @@ class ServerService final : public MessageSink {
   void HandlePersist(const Origin& origin);
   // Returns the shard of a partition that a worker asks about.
   absl::StatusOr<size_t> FindInitialised(const wire::InitItem& item) const;
+  void HandleCheckpoint(const Origin& origin, const wire::Checkpoint& request);
   absl::StatusOr<size_t> DeclareInit(const Origin& origin, const wire::Init& init,
                                      const wire::InitItem& item, PartitionSpec* spec);
   // Sends one Error that tells nothing of the job or of this server, whatever the message holds.
   void RefuseStranger(PeerId from, uint64_t request_id, const absl::Status& why);
   // Answers a message that servers do not take with one Error.
   void Refuse(PeerId from, uint64_t request_id, const absl::Status& why);
-  void SendAck(const Origin& origin, const absl::Status& status);
+  void SendAck(const Origin& origin, const absl::Status& status,
+               const wire::CheckpointFile& written = {});
   void SendReplies(ReplyOutbox& outbox);
   void SendReply(Reply reply);
   void PostToAll(const Origin& origin, const std::function<absl::Status(ShardState&)>& control);
@@ -123,6 +126,7 @@ class ServerService final : public MessageSink {
   const Clock* const clock_;
   std::vector<std::unique_ptr<Shard>> shards_;
   std::unique_ptr<Snapshotter> snapshotter_;  // null: this server takes no snapshots
+  std::unique_ptr<Checkpointer> checkpointer_;
 
   // Owned by the I/O thread.
   Admission admission_;

@@ -9,41 +9,9 @@
 #include "proto/base/status_copy.h"
 #include "proto/base/status_macros.h"
 #include "server/saved/snapshot_file.h"
+#include "server/shard/run_on_shard.h"
 
 namespace slimps {
-namespace {
-
-// Runs a control on a shard and waits for it. A shard that has stopped drops it unrun.
-class OnShard final {
- public:
-  static absl::Status Run(Shard* shard, const Shard::Control& control) {
-    auto call = std::make_shared<OnShard>();
-    // The token is destroyed with the control, run or not.
-    auto token = std::shared_ptr<void>(nullptr, [call](void*) { call->Finish(); });
-    shard->PostOwnControl([call, &control, token = std::move(token)](ShardState& state) {
-      control(state);
-      call->ran_ = true;
-    });
-    token.reset();
-    MutexLock lock(&call->mutex_);
-    while (!call->finished_) call->changed_.Wait(&call->mutex_);
-    return call->ran_ ? absl::OkStatus() : absl::UnavailableError("the server is stopping");
-  }
-
- private:
-  void Finish() {
-    MutexLock lock(&mutex_);
-    finished_ = true;
-    changed_.NotifyAll();
-  }
-
-  Mutex mutex_;
-  CondVar changed_;
-  bool ran_ = false;  // written before Finish takes the lock, read after finished_
-  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
-};
-
-}  // namespace
 
 Snapshotter::Snapshotter(std::unique_ptr<SnapshotFolder> folder, std::vector<Shard*> shards,
                          const ServerOptions& options, const Clock* clock)
@@ -166,7 +134,7 @@ absl::Status Snapshotter::WriteOne() {
 
 absl::Status Snapshotter::WriteShard(Shard* shard, SnapshotWriter* writer, saved::Shard* rest) {
   std::vector<PartitionId> ids;
-  SLIMPS_RETURN_IF_ERROR(OnShard::Run(shard, [&](ShardState& state) {
+  SLIMPS_RETURN_IF_ERROR(RunOnShard(shard, [&](ShardState& state) {
     ids = state.Partitions();
     *rest = state.SaveShard();
   }));
@@ -181,7 +149,7 @@ absl::Status Snapshotter::WriteBatch(Shard* shard, const std::vector<PartitionId
                                      size_t* next, SnapshotWriter* writer) {
   std::vector<PartitionImage> images;
   absl::Status saved;
-  SLIMPS_RETURN_IF_ERROR(OnShard::Run(shard, [&](ShardState& state) {
+  SLIMPS_RETURN_IF_ERROR(RunOnShard(shard, [&](ShardState& state) {
     for (size_t bytes = 0; *next < ids.size() && bytes < kBatchBytes; ++*next) {
       absl::StatusOr<PartitionImage> image = state.Save(ids[*next]);
       saved = image.status();

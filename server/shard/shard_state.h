@@ -132,6 +132,23 @@ class ShardState final {
   // Notes that the snapshot with the newest images is on the disk.
   void NoteSnapshot();
 
+  // Applies all complete rounds, then returns the images of all partitions for a checkpoint.
+  // ResourceExhausted: there is no memory for the copies.
+  [[nodiscard]] absl::StatusOr<std::vector<PartitionImage>> SaveAll();
+
+  // Loading a checkpoint. Stage takes an image, whose partition ApplyStaged puts in the place of
+  // the one that is there. Returns false if this shard has no such partition.
+  // FailedPrecondition: a pull waits for the partition.
+  // Otherwise Partition::Successor's errors.
+  [[nodiscard]] absl::StatusOr<bool> Stage(const PartitionImage& image);
+
+  // InvalidArgument: a partition of this shard was not staged (names it).
+  [[nodiscard]] absl::Status CheckStaged() const;
+
+  // `optimizer` is for new partitions. REQUIRES: CheckStaged was OK, and nothing came since.
+  void ApplyStaged(std::shared_ptr<const Optimizer> optimizer);
+  void DropStaged() { staged_.clear(); }
+
   // Takes over a partition from the newest snapshot. `waiting`: Partition::Restore.
   // DataLoss, InvalidArgument: Partition::Restore's, or the partition is there already.
   [[nodiscard]] absl::Status Restore(const PartitionImage& image,
@@ -187,6 +204,7 @@ class ShardState final {
   std::shared_ptr<const Optimizer> optimizer_;
   // Never erased: pointers into it stay valid.
   std::unordered_map<PartitionId, Slot, PartitionIdHash> slots_;
+  std::unordered_map<PartitionId, std::unique_ptr<Partition>, PartitionIdHash> staged_;
   std::map<Turn, Slot*> complete_;
   uint64_t next_turn_ = 0;
   std::map<uint32_t, uint64_t> leaves_;  // worker -> from_round, for partitions to come

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What snapshots and workers that come back need of a shard's state, and what the state takes from
-// snapshots.
+// What snapshots, checkpoints and workers that come back need of a shard's state, and what the state
+// takes from them.
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "proto/base/out_of_memory.h"
 #include "proto/base/status_macros.h"
 #include "server/shard/shard_state.h"
@@ -89,6 +90,57 @@ absl::Status ShardState::Restore(const PartitionImage& image,
   slot.durable.Restored(CountedBy(*slot.partition));
   NoteCompletion(slot);
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<PartitionImage>> ShardState::SaveAll() {
+  while (HasCompleteRound()) ApplyOne();
+  std::vector<PartitionImage> images;
+  for (const auto& [id, slot] : slots_) {
+    if (slot.partition == nullptr) continue;
+    const auto save = [&] { return slot.partition->Save(ImageUse::kCheckpoint); };
+    SLIMPS_ASSIGN_OR_RETURN(PartitionImage image,
+                            OrOutOfMemory(save, "a checkpoint", slot.partition->spec().name));
+    images.push_back(std::move(image));
+  }
+  return images;
+}
+
+absl::StatusOr<bool> ShardState::Stage(const PartitionImage& image) {
+  const wire::ItemId& id = image.fields.spec().item().id();
+  const auto found = slots_.find({.key = id.key(), .index = id.partition()});
+  if (found == slots_.end() || found->second.partition == nullptr) return false;
+  Slot& slot = found->second;
+  const Partition& present = *slot.partition;
+  if (slot.pulls.size() > 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(DescribePartition(present.spec().name, present.spec().index),
+                     ": a pull waits for it; expected none while a checkpoint is loaded"));
+  }
+  const auto make = [&] { return present.Successor(image, &change_codecs_); };
+  SLIMPS_ASSIGN_OR_RETURN(staged_[found->first],
+                          OrOutOfMemory(make, "a checkpoint", present.spec().name));
+  return true;
+}
+
+absl::Status ShardState::CheckStaged() const {
+  for (const auto& [id, slot] : slots_) {
+    if (slot.partition == nullptr || staged_.contains(id)) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        DescribePartition(slot.partition->spec().name, id.index), ": the checkpoint lacks it"));
+  }
+  return absl::OkStatus();
+}
+
+void ShardState::ApplyStaged(std::shared_ptr<const Optimizer> optimizer) {
+  for (auto& [id, partition] : staged_) {
+    Slot& slot = slots_.at(id);
+    if (slot.complete.has_value()) complete_.erase(*slot.complete);
+    slot.complete.reset();
+    slot.partition = std::move(partition);
+    NoteCompletion(slot);
+  }
+  staged_.clear();
+  optimizer_ = std::move(optimizer);
 }
 
 absl::Status ShardState::RestoreShard(const saved::Shard& fields) {

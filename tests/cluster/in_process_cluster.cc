@@ -78,7 +78,9 @@ InProcessCluster::InProcessCluster(ClusterOptions options) : options_(std::move(
                                  .num_workers = options_.workers,
                                  .num_servers = options_.servers,
                                  .endpoints = {*address}};
-    ServerOptions service{.num_workers = options_.workers, .shard_threads = options_.shard_threads};
+    ServerOptions service = options_.server;
+    service.num_workers = options_.workers;
+    service.shard_threads = options_.shard_threads;
     server->node =
         std::make_unique<ServerNode>(server->transport.get(), membership, service, &clock_);
     server->thread =

@@ -40,6 +40,7 @@ struct ClusterOptions {
   uint32_t servers = 2;
   size_t shard_threads = 1;
   SchedulerOptions scheduler;  // the cluster fills in the counts
+  ServerOptions server;        // likewise
   wire::StoreMode mode = wire::DIST_SYNC;
   KVStoreOptions store;  // the cluster fills in the address and the counts
   // Changes the options of one worker's store. Null: all have the same.

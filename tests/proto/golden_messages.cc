@@ -201,6 +201,18 @@ void AddRestarts(const std::function<Message*(const char*)>& add) {
   add("restarts/persist")->header.mutable_persist();
 }
 
+void AddCheckpoints(const std::function<Message*(const char*)>& add) {
+  wire::Checkpoint* checkpoint = add("checkpoints/checkpoint")->header.mutable_checkpoint();
+  checkpoint->set_step(wire::Checkpoint::READ);
+  checkpoint->set_id(0x0123456789abcdef);
+  checkpoint->set_folder("/saved/step-000000100");
+  checkpoint->add_files("server-0.images");
+  wire::CheckpointFile* written = add("checkpoints/ack")->header.mutable_ack()->mutable_written();
+  written->set_name("server-0.images");
+  written->set_bytes(4711);
+  written->set_crc32(0x89abcdef);
+}
+
 // Adds row-sparse tensors, the optimizer's state and hyperparameters: other contents of the verbs
 // above.
 void AddMomenta(const std::function<Message*(const char*)>& add) {
@@ -296,6 +308,7 @@ void AddRowsAndState(const std::function<Message*(const char*)>& add) {
   AttachPayload(combined, FloatPayload({0.6f, 0.8f}), PayloadHashing::kXxh3, message);
   AddMomenta(add);
   AddRestarts(add);
+  AddCheckpoints(add);
 }
 
 }  // namespace

@@ -45,6 +45,7 @@ USAGE = """usage: slimps COMMAND [ARGUMENT ...]
            with --svg
   simulate run whole jobs under a scheduler of threads, time and network faults that follows a
            seed: simulate --seeds N [--mutants]
+  checkpoint   what a job has saved: checkpoint show DIRECTORY, or verify DIRECTORY
   trace    what --trace FILE of launch or demo recorded: a table, or a picture with --svg
 
 slimps COMMAND --help says more; slimps --version names this one.""" % {
@@ -127,7 +128,8 @@ def main(arguments):
     }
     commands.update((name, program(name)) for name in ("scheduler", "server", "worker"))
     commands.update(
-        (name, installed(name)) for name in ("launch", "run", "keygen", "agent", "trace")
+        (name, installed(name))
+        for name in ("launch", "run", "keygen", "agent", "checkpoint", "trace")
     )
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(USAGE)

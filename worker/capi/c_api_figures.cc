@@ -128,6 +128,33 @@ slimps_status slimps_load_residuals(slimps_store* store, const void* content, si
                   [](KVStore* open, std::string_view given) { return open->LoadResiduals(given); });
 }
 
+slimps_status slimps_save(slimps_store* store, const char* folder, const void* own_state,
+                          size_t bytes) {
+  return Await(__func__, store, [=](KVStore* open) -> absl::Status {
+    SLIMPS_RETURN_IF_ERROR(slimps::CheckText("folder", folder));
+    SLIMPS_ASSIGN_OR_RETURN(
+        const std::span<const char> own,
+        slimps::ToSpan("own_state", static_cast<const char*>(own_state), bytes));
+    return open->Save(folder, std::string_view(own.data(), own.size()));
+  });
+}
+
+slimps_status slimps_await_saved(slimps_store* store) {
+  return Await(__func__, store, [](KVStore* open) { return open->AwaitSaved(); });
+}
+
+slimps_status slimps_load(slimps_store* store, const char* folder, void** own_state, size_t* bytes,
+                          uint64_t* rounds) {
+  return SaveInto(__func__, store, own_state, bytes,
+                  [=](KVStore* open) -> absl::StatusOr<std::string> {
+                    SLIMPS_RETURN_IF_ERROR(CheckPointer("rounds", rounds));
+                    SLIMPS_RETURN_IF_ERROR(slimps::CheckText("folder", folder));
+                    SLIMPS_ASSIGN_OR_RETURN(slimps::LoadedCheckpoint found, open->Load(folder));
+                    *rounds = found.rounds;
+                    return std::move(found.own_state);
+                  });
+}
+
 slimps_status slimps_get_totals(const slimps_store* store, slimps_totals* totals) {
   return Fill(__func__, store, "totals", totals, [](const KVStore& open) { return open.totals(); });
 }

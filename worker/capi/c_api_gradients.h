@@ -112,6 +112,29 @@ SLIMPS_API slimps_status slimps_save_residuals(slimps_store* store, void** conte
 SLIMPS_API slimps_status slimps_load_residuals(slimps_store* store, const void* content,
                                                size_t bytes);
 
+/* Saves the whole job in `folder`, which every node sees: weights (weights.safetensors), optimizer,
+ * each worker's residuals, thresholds and decisions, and each worker's own state, `bytes` bytes.
+ * Collective, between two rounds. Returns when everything is copied; it is written while training
+ * goes on. Since 1.6.
+ * FAILED_PRECONDITION: there is a checkpoint already, or a node does not see the folder.
+ * ABORTED: another worker could not do its part. */
+SLIMPS_API slimps_status slimps_save(slimps_store* store, const char* folder, const void* own_state,
+                                     size_t bytes);
+
+/* Waits until the newest slimps_save is written. Since 1.6.
+ * UNAVAILABLE: this worker's disk refused it. ABORTED: another node could not do its part. */
+SLIMPS_API slimps_status slimps_await_saved(slimps_store* store);
+
+/* Makes the job what it was when `folder` was saved: keys that were pushed n times go on with round
+ * n + 1. Collective, before the first push, on the same keys. The number of servers may differ.
+ * Gives this worker's own state, which the caller frees by slimps_free, and the rounds of the key
+ * that it had pushed most often. An error changes nothing. Since 1.6.
+ * NOT_FOUND: there is no checkpoint. DATA_LOSS: a file is damaged.
+ * INVALID_ARGUMENT: one of other keys, shapes, partitions, compression or number of workers.
+ * FAILED_PRECONDITION: a push was made. */
+SLIMPS_API slimps_status slimps_load(slimps_store* store, const char* folder, void** own_state,
+                                     size_t* bytes, uint64_t* rounds);
+
 #ifdef __cplusplus
 } /* extern "C" */
 #endif

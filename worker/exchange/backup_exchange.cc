@@ -23,7 +23,7 @@ class BackupExchange final : public WeightExchange {
  public:
   BackupExchange(KVStore* store, std::span<const Parameter> parameters,
                  const ExchangeOptions& options, std::shared_ptr<BackupModel> backup,
-                 const wire::OptimizerSpec& optimizer)
+                 const wire::OptimizerSpec& optimizer, int64_t finished)
       : store_(store),
         parameters_(parameters),
         options_(options),
@@ -32,7 +32,9 @@ class BackupExchange final : public WeightExchange {
                  .clip_norm = options.clip_norm,
                  .clock = options.clock}),
         backup_(std::move(backup)),
-        optimizer_(optimizer) {}
+        optimizer_(optimizer),
+        iteration_(finished),
+        finished_(finished) {}
 
   absl::Status BeginStep() override {
     ++iteration_;
@@ -113,6 +115,12 @@ class BackupExchange final : public WeightExchange {
     return store_->Wait();
   }
 
+  absl::Status Save(const std::string& folder) override {
+    SLIMPS_ASSIGN_OR_RETURN(const std::string own, backup_->Save(finished_, Deadline()));
+    return store_->Save(folder, own);
+  }
+
+  size_t steps() const override { return static_cast<size_t>(finished_); }
   ExchangeTimes times() const override { return times_; }
 
  private:
@@ -164,7 +172,7 @@ class BackupExchange final : public WeightExchange {
 
 absl::StatusOr<std::unique_ptr<WeightExchange>> MakeBackupExchange(
     KVStore* store, std::span<const Parameter> parameters, const ExchangeOptions& options,
-    const wire::OptimizerSpec& optimizer) {
+    const wire::OptimizerSpec& optimizer, const LoadedCheckpoint& resumed) {
   if (store->type() == "dist_async" || store->type() == "dist_ssp") {
     return absl::InvalidArgumentError(
         absl::StrCat("the backup model needs dist_sync: it merges the weights of one round, and ",
@@ -178,7 +186,10 @@ absl::StatusOr<std::unique_ptr<WeightExchange>> MakeBackupExchange(
   backup.clock = options.clock;
   SLIMPS_ASSIGN_OR_RETURN(std::unique_ptr<BackupModel> model,
                           BackupModel::Create(std::move(backup), tensors));
-  return std::make_unique<BackupExchange>(store, parameters, options, std::move(model), optimizer);
+  const auto finished = static_cast<int64_t>(resumed.rounds);
+  if (finished > 0) SLIMPS_RETURN_IF_ERROR(model->Restore(finished, resumed.own_state));
+  return std::make_unique<BackupExchange>(store, parameters, options, std::move(model), optimizer,
+                                          finished);
 }
 
 }  // namespace slimps

@@ -33,8 +33,27 @@ absl::Status CheckCanTrain(const KVStore& store, const wire::OptimizerSpec& opti
       "and a model would compute on those instead of weights");
 }
 
-absl::Status InitParameters(const wire::OptimizerSpec& optimizer,
-                            std::span<const Parameter> parameters, KVStore* store) {
+// Loads a checkpoint, and sets `optimizer` in place of its own if their numbers differ.
+absl::StatusOr<LoadedCheckpoint> Resume(const std::string& folder,
+                                        const wire::OptimizerSpec& optimizer, KVStore* store) {
+  SLIMPS_ASSIGN_OR_RETURN(LoadedCheckpoint loaded, store->Load(folder));
+  const wire::OptimizerSpec saved = loaded.optimizer.value_or(wire::OptimizerSpec());
+  if (saved.kind() != optimizer.kind()) {
+    return absl::InvalidArgumentError(absl::StrCat("checkpoint ", folder, ": optimizer: expected ",
+                                                   wire::OptimizerSpec::Kind_Name(optimizer.kind()),
+                                                   ", got ",
+                                                   wire::OptimizerSpec::Kind_Name(saved.kind())));
+  }
+  if (saved.SerializeAsString() != optimizer.SerializeAsString()) {
+    SLIMPS_RETURN_IF_ERROR(SetOptimizerTogether(optimizer, store));
+  }
+  return loaded;
+}
+
+// Returns what `options.resume` has; nothing if the job begins anew.
+absl::StatusOr<LoadedCheckpoint> InitParameters(const wire::OptimizerSpec& optimizer,
+                                                std::span<const Parameter> parameters,
+                                                const ExchangeOptions& options, KVStore* store) {
   std::vector<InitTensor> tensors;
   for (const Parameter& parameter : parameters) {
     tensors.push_back({.key = parameter.name,
@@ -44,10 +63,15 @@ absl::Status InitParameters(const wire::OptimizerSpec& optimizer,
   }
   SLIMPS_RETURN_IF_ERROR(store->Init(tensors));
   SLIMPS_RETURN_IF_ERROR(SetOptimizerTogether(optimizer, store));
+  LoadedCheckpoint resumed;
+  // The servers of a job that goes on are further than its checkpoint.
+  if (!options.resume.empty() && store->former_rounds() == 0) {
+    SLIMPS_ASSIGN_OR_RETURN(resumed, Resume(options.resume, optimizer, store));
+  }
   for (size_t i = 0; i < parameters.size(); ++i) {
     SLIMPS_RETURN_IF_ERROR(store->Pull(parameters[i].name, parameters[i].values, PriorityOf(i)));
   }
-  return absl::OkStatus();
+  return resumed;
 }
 
 }  // namespace
@@ -92,7 +116,8 @@ absl::StatusOr<std::unique_ptr<WeightExchange>> StartExchange(KVStore* store,
                                                               const ExchangeOptions& options) {
   SLIMPS_RETURN_IF_ERROR(CheckClipNorm(options.clip_norm));
   SLIMPS_RETURN_IF_ERROR(CheckCanTrain(*store, optimizer, options));
-  SLIMPS_RETURN_IF_ERROR(InitParameters(optimizer, parameters, store));
+  SLIMPS_ASSIGN_OR_RETURN(const LoadedCheckpoint resumed,
+                          InitParameters(optimizer, parameters, options, store));
   std::unique_ptr<WeightExchange> exchange;
   if (options.backup.has_value()) {
     ExchangeOptions completed = options;
@@ -103,9 +128,10 @@ absl::StatusOr<std::unique_ptr<WeightExchange>> StartExchange(KVStore* store,
       updater.loc_lr = given.loc_lr;
       updater.threads = given.threads;
     }
-    SLIMPS_ASSIGN_OR_RETURN(exchange, MakeBackupExchange(store, parameters, completed, optimizer));
+    SLIMPS_ASSIGN_OR_RETURN(exchange,
+                            MakeBackupExchange(store, parameters, completed, optimizer, resumed));
   } else {
-    exchange = MakeSyncExchange(store, parameters, options);
+    exchange = MakeSyncExchange(store, parameters, options, resumed);
   }
   // No worker's first step is timed while others still wait for their first weights.
   SLIMPS_RETURN_IF_ERROR(store->Barrier());

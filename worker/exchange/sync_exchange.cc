@@ -15,7 +15,7 @@ namespace {
 class SyncExchange final : public WeightExchange {
  public:
   SyncExchange(KVStore* store, std::span<const Parameter> parameters,
-               const ExchangeOptions& options)
+               const ExchangeOptions& options, const LoadedCheckpoint& resumed)
       : store_(store),
         parameters_(parameters),
         options_(options),
@@ -24,7 +24,8 @@ class SyncExchange final : public WeightExchange {
                  .clip_norm = options.clip_norm,
                  .lend = true,
                  .timeout = options.timeout,
-                 .clock = options.clock}) {}
+                 .clock = options.clock}),
+        steps_(resumed.rounds) {}
 
   absl::Status BeginStep() override {
     pusher_.BeginRound();
@@ -51,6 +52,7 @@ class SyncExchange final : public WeightExchange {
     }
     // Mostly long over: weights come after their gradients.
     const absl::Status given_back = pusher_.AwaitLoans();
+    ++steps_;
     return given_back.ok() ? ended : given_back;
   }
 
@@ -59,6 +61,8 @@ class SyncExchange final : public WeightExchange {
   }
 
   absl::Status Drain() override { return store_->Wait(); }
+  absl::Status Save(const std::string& folder) override { return store_->Save(folder); }
+  size_t steps() const override { return steps_; }
   ExchangeTimes times() const override { return times_; }
 
  private:
@@ -83,6 +87,7 @@ class SyncExchange final : public WeightExchange {
   const std::span<const Parameter> parameters_;
   const ExchangeOptions options_;
   GradientPusher pusher_;
+  size_t steps_;  // finished
   ExchangeTimes times_;
 };
 
@@ -90,8 +95,9 @@ class SyncExchange final : public WeightExchange {
 
 std::unique_ptr<WeightExchange> MakeSyncExchange(KVStore* store,
                                                  std::span<const Parameter> parameters,
-                                                 const ExchangeOptions& options) {
-  return std::make_unique<SyncExchange>(store, parameters, options);
+                                                 const ExchangeOptions& options,
+                                                 const LoadedCheckpoint& resumed) {
+  return std::make_unique<SyncExchange>(store, parameters, options, resumed);
 }
 
 }  // namespace slimps

@@ -21,6 +21,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -50,6 +51,8 @@ struct ExchangeOptions {
   // nullopt: synchronous. If its updater's moments are the servers', StartExchange replaces the
   // updater by LocalStepOf, and keeps its loc_lr and threads.
   std::optional<BackupModelOptions> backup = std::nullopt;
+  // A checkpoint's folder, from which the job goes on; "": it begins anew.
+  std::string resume;
   const Clock* clock = MachineClock();
 };
 
@@ -96,14 +99,24 @@ class WeightExchange {
   // BeginStep.
   [[nodiscard]] virtual absl::Status Drain() = 0;
 
+  // Saves the job in `folder` (KVStore::Save) with this exchange's own state, between two steps.
+  // Collective. Errors: KVStore::Save's.
+  [[nodiscard]] virtual absl::Status Save(const std::string& folder) = 0;
+
+  // Returns how many steps are finished, those before ExchangeOptions.resume included.
+  virtual size_t steps() const = 0;
+
   virtual ExchangeTimes times() const = 0;
 };
 
 // Declares the parameters, sets the servers' `optimizer`, gives every worker rank 0's values, and
 // makes the exchange. Collective: it returns when every worker has called it.
+// With options.resume it loads that checkpoint, and sets `optimizer` if it is another than the
+// checkpoint's.
 // REQUIRES: the parameters' memory stays until the store is closed, even after an error, since a
 // pull may still write into it. `store` outlives the exchange.
-// InvalidArgument: options that do not go together (combination.h), or an option of the local step.
+// InvalidArgument: options that do not go together (combination.h), or an option of the local step;
+// a checkpoint of another kind of optimizer. Otherwise KVStore::Load's errors.
 [[nodiscard]] absl::StatusOr<std::unique_ptr<WeightExchange>> StartExchange(
     KVStore* store, std::span<const Parameter> parameters, const wire::OptimizerSpec& optimizer,
     const ExchangeOptions& options);
@@ -118,18 +131,19 @@ class WeightExchange {
 //   step.
 LocalUpdaterOptions LocalStepOf(const wire::OptimizerSpec& optimizer, const KVStore& store);
 
-// Make the two kinds of exchange.
+// Make the two kinds of exchange, which go on from `resumed`.
 // REQUIRES: every parameter's key is initialised.
 std::unique_ptr<WeightExchange> MakeSyncExchange(KVStore* store,
                                                  std::span<const Parameter> parameters,
-                                                 const ExchangeOptions& options);
+                                                 const ExchangeOptions& options,
+                                                 const LoadedCheckpoint& resumed = {});
 
-// Starts from the parameters' present values as version 0. `optimizer` is the servers'. The local
-// learning rate follows its schedule.
+// Starts from the parameters' present values as version resumed.rounds. `optimizer` is the
+// servers'. The local learning rate follows its schedule.
 // REQUIRES: options.backup is set.
 [[nodiscard]] absl::StatusOr<std::unique_ptr<WeightExchange>> MakeBackupExchange(
     KVStore* store, std::span<const Parameter> parameters, const ExchangeOptions& options,
-    const wire::OptimizerSpec& optimizer);
+    const wire::OptimizerSpec& optimizer, const LoadedCheckpoint& resumed = {});
 
 }  // namespace slimps
 

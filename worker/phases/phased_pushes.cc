@@ -118,6 +118,18 @@ void PhasedPushes::End(const Exchange& exchange) {
   Start(&tensor, std::move(next));
 }
 
+uint64_t PhasedPushes::exchanged(const TensorPlan& tensor) const {
+  MutexLock lock(&mutex_);
+  const auto found = tensors_.find(tensor.key.id());
+  return found == tensors_.end() ? 0 : found->second.exchanged;
+}
+
+void PhasedPushes::ResumeAt(const TensorPlan& tensor, uint64_t exchanged) {
+  MutexLock lock(&mutex_);
+  const auto found = tensors_.find(tensor.key.id());
+  if (found != tensors_.end()) found->second.exchanged = exchanged;
+}
+
 void PhasedPushes::Run() {
   for (;;) {
     Step step;

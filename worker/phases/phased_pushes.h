@@ -81,6 +81,12 @@ class PhasedPushes final {
   // True if the tensor was added.
   bool Has(const TensorPlan& tensor) const;
 
+  // How many of the tensor's rounds took phases; 0 if it was not added. A job that is resumed goes
+  // on from there.
+  // REQUIRES: no push is under way.
+  uint64_t exchanged(const TensorPlan& tensor) const;
+  void ResumeAt(const TensorPlan& tensor, uint64_t exchanged);
+
   // Queues a push. Waits for nothing.
   // REQUIRES: Has(*job.tensor); the rounds of a tensor come in their order.
   // Otherwise the first error, once it has failed.
@@ -113,7 +119,7 @@ class PhasedPushes final {
     std::deque<PushJob> waiting;  // rounds that come after the one under way
     bool busy = false;            // a round is under way
     // How many rounds took phases: the keys' rounds. All workers count alike, since all use the
-    // same codecs in the same rounds. Owned by the phases thread.
+    // same codecs in the same rounds. Owned by the phases thread while pushes are under way.
     uint64_t exchanged = 0;
   };
   // What the thread does next for an exchange: begin it, or go on with an answer.

@@ -375,6 +375,28 @@ absl::Status CompressionPlan::OnCodecMap(const wire::CodecMap& map) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::optional<wire::CodecMap>> CompressionPlan::SettledDecision(
+    absl::Duration timeout) {
+  MutexLock lock(&mutex_);
+  const auto answered = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return !failed_.ok() || !awaited_.has_value();
+  };
+  if (!decided_.Await(&mutex_, timeout, answered)) {
+    return absl::DeadlineExceededError(
+        absl::StrCat("no threshold decision within ", absl::FormatDuration(timeout),
+                     "; not every worker has reported what it measured"));
+  }
+  SLIMPS_RETURN_IF_ERROR(failed_);
+  return decision_;
+}
+
+absl::Status CompressionPlan::ResumeDecision(const wire::CodecMap& decision, uint64_t rounds) {
+  SLIMPS_RETURN_IF_ERROR(OnCodecMap(decision));
+  MutexLock lock(&mutex_);
+  reported_pair_ = schedule_.pairs().PairOf(rounds);  // the job before has reported it
+  return absl::OkStatus();
+}
+
 void CompressionPlan::Fail(const absl::Status& why) {
   MutexLock lock(&mutex_);
   if (failed_.ok()) failed_ = why;

@@ -186,6 +186,16 @@ class CompressionPlan final {
   // InvalidArgument: a codec that this worker does not know.
   [[nodiscard]] absl::Status OnCodecMap(const wire::CodecMap& map);
 
+  // Returns the decision in force for a job that is saved; nullopt if there is none. Waits for the
+  // answer to the last report. For thresholds: a policy's is part of SavePolicy.
+  // DeadlineExceeded: the answer did not come.
+  [[nodiscard]] absl::StatusOr<std::optional<wire::CodecMap>> SettledDecision(
+      absl::Duration timeout);
+
+  // Goes on from there, after `rounds` rounds. REQUIRES: no push was made.
+  // InvalidArgument: a codec that this worker does not know.
+  [[nodiscard]] absl::Status ResumeDecision(const wire::CodecMap& decision, uint64_t rounds);
+
   // Ends every wait, now and later, with `why`.
   void Fail(const absl::Status& why);
 

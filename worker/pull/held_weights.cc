@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/pull/held_weights.h"
 
-#include <algorithm>
-
 #include "absl/strings/str_cat.h"
 #include "compress/format/format.h"
 #include "proto/base/status_macros.h"
@@ -12,7 +10,7 @@ namespace slimps {
 void HeldWeights::UseMemory(std::span<float> memory) {
   if (memory.data() == memory_.data() && memory.size() == memory_.size()) return;
   memory_ = memory;
-  std::fill(versions_.begin(), versions_.end(), std::nullopt);
+  ForgetVersions();
 }
 
 void HeldWeights::UseOwnMemory() {

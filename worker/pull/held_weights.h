@@ -11,6 +11,7 @@
 #ifndef SLIMPS_WORKER_PULL_HELD_WEIGHTS_H_
 #define SLIMPS_WORKER_PULL_HELD_WEIGHTS_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -38,6 +39,9 @@ class HeldWeights final {
 
   // Keeps weights in memory of its own. Throws std::bad_alloc.
   void UseOwnMemory();
+
+  // Forgets which versions the memory holds, as if it were other memory.
+  void ForgetVersions() { std::ranges::fill(versions_, std::nullopt); }
 
   // Returns the version of a partition that is held; nullopt if none is.
   std::optional<uint64_t> version(size_t partition) const { return versions_[partition]; }

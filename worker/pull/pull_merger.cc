@@ -50,10 +50,16 @@ void PullMerger::SubmitWithPush(PullJob job, OutgoingItem push) {
   Dispatch(std::move(by_server), Courier::Sender::kWaits);
 }
 
+void PullMerger::ForgetVersions() {
+  MutexLock lock(&mutex_);
+  forgetting_ = true;  // the thread sees it together with the next request
+}
+
 void PullMerger::Run() {
   for (;;) {
     Pulls requests;
     Reply reply;
+    bool forgets = false;
     {
       MutexLock lock(&mutex_);
       const auto idle = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -62,6 +68,7 @@ void PullMerger::Run() {
       };
       while (!stopping_ && idle()) work_.Wait(&mutex_);
       requests.swap(requests_);
+      forgets = std::exchange(forgetting_, false);
       // Every submitted pull has been finished.
       if (stopping_ && requests.empty() && replies_.empty()) return;
       // One reply per turn: new requests leave before the next reply is decoded.
@@ -74,6 +81,7 @@ void PullMerger::Run() {
     const auto fail = [this](const std::bad_alloc& error) { Fail(error); };
     OrTell(fail, [&] {
       SayingWhatFor("pull", "", [&] {
+        if (forgets) turns_.ForgetVersions();
         if (!requests.empty()) SendRequests(std::move(requests));
         if (reply.pull != nullptr) Take(std::move(reply));
         MeasureNext();

@@ -104,6 +104,11 @@ class PullMerger final {
   // go out even while other pulls are under way.
   void AwaitMeasured(absl::Duration timeout);
 
+  // Forgets which versions are held, for weights of another history: the next pull of each key asks
+  // for whole weights.
+  // REQUIRES: no pull is under way.
+  void ForgetVersions();
+
   // Returns the sums over all pulls so far.
   PullTotals totals() const;
 
@@ -162,6 +167,7 @@ class PullMerger final {
   bool measuring_ ABSL_GUARDED_BY(mutex_) = false;  // a measured pull is under way
   int waiters_ ABSL_GUARDED_BY(mutex_) = 0;         // in AwaitMeasured
   PullTotals totals_ ABSL_GUARDED_BY(mutex_);
+  bool forgetting_ ABSL_GUARDED_BY(mutex_) = false;  // ForgetVersions was called
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   CondVar work_;
   CondVar measured_;

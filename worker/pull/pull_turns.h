@@ -30,6 +30,11 @@ class PullTurns final {
   // REQUIRES: the pull has its turn.
   [[nodiscard]] Pulls Pass(const PullJob& job);
 
+  // Forgets which versions are held.
+  void ForgetVersions() {
+    for (auto& [id, kept] : kept_) kept.held.ForgetVersions();
+  }
+
   // Drops all pulls that wait.
   void Clear();
 

@@ -6,12 +6,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "compress/codec/state/state_store.h"
 #include "glog/logging.h"
 #include "proto/base/out_of_memory.h"
 #include "proto/base/status_copy.h"
 #include "proto/base/status_macros.h"
-#include "worker/saved/residuals.h"
 #include "worker/store/auxiliary_tensors.h"
 #include "worker/store/store_init.h"
 
@@ -55,6 +53,15 @@ absl::Status DistStore::Start() {
       RankReturn::Options{.patience = options_.timeout / 2, .clock = options_.clock});
   rows_ = std::make_unique<RowTraffic>(options_, &keys_, &node_, &codecs_, tensors_.get());
   states_ = std::make_unique<StateTransfer>(options_, &keys_, &node_, &codecs_, tensors_.get());
+  residuals_ = std::make_unique<ResidualTransfer>(options_, &keys_, &codecs_, tensors_.get());
+  checkpoints_ =
+      std::make_unique<Checkpoints>(options_, CheckpointParts{.kvstore = type(),
+                                                              .keys = &keys_,
+                                                              .node = &node_,
+                                                              .codecs = &codecs_,
+                                                              .tensors = tensors_.get(),
+                                                              .states = states_.get(),
+                                                              .residuals = residuals_.get()});
   warm_up_ = std::make_unique<WarmUpEnd>(
       &keys_, &node_, &codecs_, states_.get(),
       [this](const wire::OptimizerSpec& spec) { return SetOptimizer(spec); });
@@ -248,60 +255,21 @@ absl::Status DistStore::LoadOptimizerStates(std::string_view content) {
   return states_->Load(content);
 }
 
-std::vector<const TensorPlan*> DistStore::KeysWithStates() const {
-  std::vector<const TensorPlan*> keys = keys_.InNameOrder();
-  for (const TensorPlan* key : tensors_->phases()->MemoryKeys()) keys.push_back(key);
-  std::ranges::sort(keys, {}, [](const TensorPlan* one) { return one->key.typed_name(); });
-  return keys;
-}
-
-absl::StatusOr<std::string> DistStore::SaveResiduals() {
-  SLIMPS_RETURN_IF_ERROR(Wait());
-  std::string content;
-  wire::SavedPolicy policy;
-  CompressionPlan* const plan = codecs_.plan();
-  if (plan->adapts()) {
-    SLIMPS_ASSIGN_OR_RETURN(policy, plan->SavePolicy(keys_.MaxPushedRounds(), options_.timeout));
-  }
-  SLIMPS_RETURN_IF_ERROR(tensors_->UseStates([&](StateStore& states, LevelProbe& probe) {
-    const auto build = [&]() -> absl::Status {
-      if (plan->adapts()) probe.Save(&policy);
-      std::string progress;
-      if (!policy.SerializeToString(&progress)) {
-        return absl::ResourceExhaustedError(
-            absl::StrCat("saving residuals: what policy ", policy.policy(), " has measured takes ",
-                         policy.ByteSizeLong(), " bytes, expected under 2 GiB"));
-      }
-      content = BuildResiduals(KeysWithStates(), options_.grad_scale, states, progress);
-      return absl::OkStatus();
-    };
-    return OrOutOfMemory(build, "saving residuals");
-  }));
-  return content;
-}
+absl::StatusOr<std::string> DistStore::SaveResiduals() { return residuals_->Save(); }
 
 absl::Status DistStore::LoadResiduals(std::string_view content) {
-  SLIMPS_RETURN_IF_ERROR(Wait());
-  StateStore loaded;
-  std::string progress;
-  wire::SavedPolicy policy;
-  const auto parse = [&] {
-    return ParseResiduals(content, KeysWithStates(), options_.grad_scale, &loaded, &progress);
-  };
-  SLIMPS_RETURN_IF_ERROR(OrOutOfMemory(parse, "loading residuals"));
-  if (!policy.ParseFromString(progress)) {
-    return absl::InvalidArgumentError("residuals: the policy: expected a wire::SavedPolicy");
-  }
-  if (const uint64_t pushed = keys_.MaxPushedRounds(); pushed > 0 && policy.decisions_size() > 0) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "residuals with what policy ", policy.policy(), " has decided: expected to be loaded ",
-        "before the first push, got ", pushed, " rounds pushed"));
-  }
-  return tensors_->UseStates([&](StateStore& states, LevelProbe& probe) -> absl::Status {
-    SLIMPS_RETURN_IF_ERROR(codecs_.ResumePolicy(policy, &probe));
-    states.ReplaceBy(std::move(loaded));
-    return absl::OkStatus();
-  });
+  SLIMPS_ASSIGN_OR_RETURN(ResidualTransfer::Loaded loaded, residuals_->Parse(content));
+  return residuals_->Use(std::move(loaded), /*rounds_pushed=*/0);
+}
+
+absl::Status DistStore::Save(const std::string& folder, std::string_view own_state) {
+  return checkpoints_->Save(folder, own_state);
+}
+
+absl::Status DistStore::AwaitSaved() { return checkpoints_->AwaitSaved(); }
+
+absl::StatusOr<LoadedCheckpoint> DistStore::Load(const std::string& folder) {
+  return checkpoints_->Load(folder);
 }
 
 // ---- the job ------------------------------------------------------------------------------------
@@ -326,6 +294,8 @@ absl::Status DistStore::Leave() {
 }
 
 absl::Status DistStore::Close() {
+  // The others wait for this worker's part of a checkpoint under way.
+  if (checkpoints_ != nullptr) checkpoints_->AwaitSaved().IgnoreError();
   return node_.Close([this] { return tensors_->Finish(); });
 }
 

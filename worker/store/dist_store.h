@@ -6,6 +6,7 @@
 //   CodecChoice    which codecs, with which optimizer
 //   TensorTraffic  gradients and weights      RowTraffic     rows
 //   StateTransfer  the optimizer's state as a file's content
+//   Checkpoints    the whole job in a folder; with ResidualTransfer, a worker's residuals
 //
 // Shutdown, in this order:
 //   1. drain, leave the job, refuse new work;
@@ -35,6 +36,8 @@
 #include "worker/store/codec_choice.h"
 #include "worker/store/rank_return.h"
 #include "worker/store/row_traffic.h"
+#include "worker/store/saving/checkpoints.h"
+#include "worker/store/saving/residual_transfer.h"
 #include "worker/store/state_transfer.h"
 #include "worker/store/tensor_traffic.h"
 #include "worker/store/warm_up_end.h"
@@ -73,6 +76,9 @@ class DistStore final : public KVStore {
   absl::Status LoadOptimizerStates(std::string_view content) override;
   absl::StatusOr<std::string> SaveResiduals() override;
   absl::Status LoadResiduals(std::string_view content) override;
+  absl::Status Save(const std::string& folder, std::string_view own_state) override;
+  absl::Status AwaitSaved() override;
+  absl::StatusOr<LoadedCheckpoint> Load(const std::string& folder) override;
   absl::Status ChangeCompression(std::string_view codec_spec, CompressedKeys keys) override;
   absl::Status SetPolicy(std::string_view policy) override;
   absl::Status Barrier() override;
@@ -100,9 +106,6 @@ class DistStore final : public KVStore {
   }
 
  private:
-  // The keys that a file of residuals names: those of tensors, and of what codecs keep of them.
-  std::vector<const TensorPlan*> KeysWithStates() const;
-
   DistStore(wire::StoreMode mode, const KVStoreOptions& options,
             std::unique_ptr<Transport> transport);
 
@@ -126,6 +129,8 @@ class DistStore final : public KVStore {
   std::unique_ptr<RankReturn> rank_return_;
   std::unique_ptr<RowTraffic> rows_;
   std::unique_ptr<StateTransfer> states_;
+  std::unique_ptr<ResidualTransfer> residuals_;
+  std::unique_ptr<Checkpoints> checkpoints_;  // its thread uses those above
   std::unique_ptr<WarmUpEnd> warm_up_;
 };
 

@@ -152,6 +152,18 @@ absl::Status GuardedStore::LoadResiduals(std::string_view content) {
   return Guarded([&] { return store_->LoadResiduals(content); });
 }
 
+absl::Status GuardedStore::Save(const std::string& folder, std::string_view own_state) {
+  return Guarded([&] { return store_->Save(folder, own_state); });
+}
+
+absl::Status GuardedStore::AwaitSaved() {
+  return Guarded([&] { return store_->AwaitSaved(); });
+}
+
+absl::StatusOr<LoadedCheckpoint> GuardedStore::Load(const std::string& folder) {
+  return Guarded([&] { return store_->Load(folder); });
+}
+
 absl::Status GuardedStore::ChangeCompression(std::string_view codec_spec, CompressedKeys keys) {
   return Guarded([&] { return store_->ChangeCompression(codec_spec, keys); });
 }

@@ -99,24 +99,16 @@ absl::Status StateTransfer::Collect(const TensorPlan& tensor, OptimizerStates* s
   return absl::OkStatus();
 }
 
-absl::Status StateTransfer::AgreeOn(const absl::Status& mine, const char* what) {
-  const absl::StatusOr<std::vector<double>> failed = node_->Sum(what, {mine.ok() ? 0.0 : 1.0});
-  SLIMPS_RETURN_IF_ERROR(mine);
-  SLIMPS_RETURN_IF_ERROR(failed.status());
-  if ((*failed)[0] == 0) return absl::OkStatus();
-  return absl::AbortedError(absl::StrCat(what, ": ", (*failed)[0], " other workers failed"));
-}
-
 absl::StatusOr<std::string> StateTransfer::Save() {
   // No worker pushes on before all have waited: an asynchronous store would step meanwhile.
-  SLIMPS_RETURN_IF_ERROR(AgreeOn(tensors_->Wait(), kSaving));
+  SLIMPS_RETURN_IF_ERROR(node_->AgreeOn(tensors_->Wait(), kSaving));
   OptimizerStates states;
   // Tensor by tensor: a worker near the servers waits for the others no longer than they take for
   // one tensor.
   for (const TensorPlan* tensor : keys_->InNameOrder()) {
     const auto collect = [&] { return Collect(*tensor, &states); };
     SLIMPS_RETURN_IF_ERROR(
-        AgreeOn(OrOutOfMemory(collect, kSaving, tensor->key.typed_name()), kSaving));
+        node_->AgreeOn(OrOutOfMemory(collect, kSaving, tensor->key.typed_name()), kSaving));
   }
   absl::StatusOr<std::string> content = absl::FailedPreconditionError(
       absl::StrCat(kSaving, ": expected an optimizer at the servers and a key, got none"));
@@ -124,7 +116,7 @@ absl::StatusOr<std::string> StateTransfer::Save() {
     content = OrOutOfMemory(
         [&] { return absl::StatusOr<std::string>(BuildOptimizerStates(states)); }, kSaving);
   }
-  SLIMPS_RETURN_IF_ERROR(AgreeOn(content.status(), kSaving));
+  SLIMPS_RETURN_IF_ERROR(node_->AgreeOn(content.status(), kSaving));
   return content;
 }
 
@@ -189,7 +181,7 @@ absl::Status StateTransfer::Load(std::string_view content) {
   absl::Status ready = tensors_->Wait();
   if (ready.ok()) ready = states.status();
   if (ready.ok()) ready = CheckLoadable(*states);
-  SLIMPS_RETURN_IF_ERROR(AgreeOn(ready, kLoading));
+  SLIMPS_RETURN_IF_ERROR(node_->AgreeOn(ready, kLoading));
   const uint64_t load = ++loads_;
   const uint64_t restarts = node_->servers().restarts();
   // Tensor by tensor, so that no worker waits for worker 0 longer than one tensor takes.
@@ -199,19 +191,19 @@ absl::Status StateTransfer::Load(std::string_view content) {
       sent = OrOutOfMemory([&] { return Send(*tensor, *states, load); }, kLoading,
                            tensor->key.typed_name());
     }
-    SLIMPS_RETURN_IF_ERROR(AgreeOn(sent, kLoading));
+    SLIMPS_RETURN_IF_ERROR(node_->AgreeOn(sent, kLoading));
     // A third tensor, which 1-bit Adam alone has, says that the variance is frozen.
     if (states->tensors < kMaxStateTensors) continue;
     const auto take = [&] { return TakeMomentum(*tensor); };
     SLIMPS_RETURN_IF_ERROR(
-        AgreeOn(OrOutOfMemory(take, kLoading, tensor->key.typed_name()), kLoading));
+        node_->AgreeOn(OrOutOfMemory(take, kLoading, tensor->key.typed_name()), kLoading));
   }
   absl::Status lasts = node_->rank() == 0 ? node_->Persist() : absl::OkStatus();
   if (lasts.ok() && node_->servers().restarts() != restarts) {
     lasts = absl::UnavailableError(absl::StrCat(
         kLoading, ": a server was started again meanwhile, and may lack some: load them again"));
   }
-  return AgreeOn(lasts, kLoading);
+  return node_->AgreeOn(lasts, kLoading);
 }
 
 }  // namespace slimps

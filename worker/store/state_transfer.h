@@ -42,6 +42,9 @@ class StateTransfer final {
   // KVStore::LoadOptimizerStates.
   absl::Status Load(std::string_view content);
 
+  // Takes over the momentum and the variance of a tensor whose variance is frozen.
+  absl::Status TakeMomentum(const TensorPlan& tensor);
+
   // Returns these tensors (from 1) of the optimizer's state of each partition, partition after
   // partition. A tensor that there is not comes as ABSENT.
   absl::StatusOr<std::vector<Answer>> Ask(const TensorPlan& tensor,
@@ -52,12 +55,7 @@ class StateTransfer final {
   wire::PullItem StatePull(const TensorPlan& tensor, size_t partition, uint32_t number) const;
   absl::Status Collect(const TensorPlan& tensor, OptimizerStates* states);
   absl::Status CheckLoadable(const OptimizerStates& states);
-  // Takes over the momentum and the variance of a tensor whose variance is frozen.
-  absl::Status TakeMomentum(const TensorPlan& tensor);
   absl::Status Send(const TensorPlan& tensor, const OptimizerStates& states, uint64_t load);
-  // A barrier that returns this worker's error or, if others failed and this worker did not,
-  // Aborted.
-  absl::Status AgreeOn(const absl::Status& mine, const char* what);
 
   const KVStoreOptions& options_;
   const KeyTable* const keys_;

@@ -96,6 +96,7 @@ class TensorTraffic final {
   GradientStaging* staging() { return &staging_; }
   PushPipeline* pushes() { return &push_; }
   PhasedPushes* phases() { return &phases_; }
+  PullMerger* pulls() { return &pull_; }
 
   // Calls `use` with what codecs keep of every partition, once every push is acknowledged, and
   // returns its result. Nothing is encoded while `use` runs.

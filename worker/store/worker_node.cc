@@ -279,21 +279,25 @@ absl::Status WorkerNode::Persist() {
   return CallServers(message, "waiting for a snapshot");
 }
 
+absl::StatusOr<wire::Header> WorkerNode::AskServer(uint32_t server, const wire::Header& message,
+                                                   absl::Duration timeout,
+                                                   const std::string& what) {
+  const std::string at = absl::StrCat(what, " at server ", server);
+  if (!membership_.servers_may_return()) {
+    return rpc_.Call(servers_.PeerOf(server), message, timeout, at);
+  }
+  // A call must not overtake what the server is sent again: it may end the worker, or change what
+  // later rounds compute.
+  const auto find = [this, server] {
+    courier_->AwaitReplays(options_.timeout);
+    return servers_.PeerOf(server);
+  };
+  return rpc_.CallReturning(find, message, timeout, at);
+}
+
 absl::Status WorkerNode::CallServers(const wire::Header& message, const std::string& what) {
-  for (size_t server = 0; server < options_.num_servers; ++server) {
-    const std::string at = absl::StrCat(what, " at server ", server);
-    if (!membership_.servers_may_return()) {
-      SLIMPS_RETURN_IF_ERROR(
-          rpc_.Call(servers_.PeerOf(server), message, options_.timeout, at).status());
-      continue;
-    }
-    // A call must not overtake what the server is sent again: it may end the worker, or change what
-    // later rounds compute.
-    const auto find = [this, server] {
-      courier_->AwaitReplays(options_.timeout);
-      return servers_.PeerOf(server);
-    };
-    SLIMPS_RETURN_IF_ERROR(rpc_.CallReturning(find, message, options_.timeout, at).status());
+  for (uint32_t server = 0; server < options_.num_servers; ++server) {
+    SLIMPS_RETURN_IF_ERROR(AskServer(server, message, options_.timeout, what).status());
   }
   return absl::OkStatus();
 }
@@ -316,11 +320,21 @@ absl::Status WorkerNode::Barrier(const std::string& name) {
 }
 
 absl::StatusOr<std::vector<double>> WorkerNode::Sum(const std::string& purpose,
-                                                    const std::vector<double>& values) {
+                                                    const std::vector<double>& values,
+                                                    std::optional<absl::Duration> timeout) {
   SLIMPS_RETURN_IF_ERROR(CheckOpen());
   return membership_.BarrierSum(
       {.name = "kvstore/sum", .group = wire::WORKER, .purpose = purpose, .values = values},
-      options_.timeout);
+      timeout.value_or(options_.timeout));
+}
+
+absl::Status WorkerNode::AgreeOn(const absl::Status& mine, const std::string& what,
+                                 std::optional<absl::Duration> timeout) {
+  const absl::StatusOr<std::vector<double>> failed = Sum(what, {mine.ok() ? 0.0 : 1.0}, timeout);
+  SLIMPS_RETURN_IF_ERROR(mine);
+  SLIMPS_RETURN_IF_ERROR(failed.status());
+  if ((*failed)[0] == 0) return absl::OkStatus();
+  return absl::AbortedError(absl::StrCat(what, ": ", (*failed)[0], " other workers failed"));
 }
 
 absl::Status WorkerNode::Close(const std::function<absl::Status()>& drain) {

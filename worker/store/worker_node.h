@@ -93,6 +93,12 @@ class WorkerNode final : private MessageSink {
   // started again, waits until their snapshots have what it did.
   [[nodiscard]] absl::Status TellServers(const wire::Header& message, const std::string& what);
 
+  // Asks one server, and waits up to `timeout` for its acknowledgement. It may go to a process that
+  // was started anew.
+  [[nodiscard]] absl::StatusOr<wire::Header> AskServer(uint32_t server, const wire::Header& message,
+                                                       absl::Duration timeout,
+                                                       const std::string& what);
+
   // Waits until the servers' snapshots have all that they have counted of this worker. Returns at
   // once if no server may be started again.
   [[nodiscard]] absl::Status Persist();
@@ -104,8 +110,15 @@ class WorkerNode final : private MessageSink {
   [[nodiscard]] absl::Status Barrier(const std::string& name);
 
   // A barrier that returns the sums of `values` (KVStore::AllReduceSumFor). Checks CheckOpen first.
-  [[nodiscard]] absl::StatusOr<std::vector<double>> Sum(const std::string& purpose,
-                                                        const std::vector<double>& values);
+  // Waits up to `timeout`; nullopt: the options'.
+  [[nodiscard]] absl::StatusOr<std::vector<double>> Sum(
+      const std::string& purpose, const std::vector<double>& values,
+      std::optional<absl::Duration> timeout = std::nullopt);
+
+  // A barrier that returns this worker's error or, if others failed and this worker did not,
+  // Aborted. `what` names the call that workers make together.
+  [[nodiscard]] absl::Status AgreeOn(const absl::Status& mine, const std::string& what,
+                                     std::optional<absl::Duration> timeout = std::nullopt);
 
   // Refuses calls from now on. Then calls `drain` if Serve was called, and leaves the job if
   // nothing failed. When it returns, no stage and no callback of the courier is called any more.

@@ -127,6 +127,19 @@ uint64_t KeyTable::PushedRounds(const Key& key) const {
   return entries_.at(key.id())->pushed_rounds;
 }
 
+CountedPush KeyTable::Progress(const Key& key) const {
+  MutexLock lock(&mutex_);
+  const Entry& entry = *entries_.at(key.id());
+  return {.round = entry.pushed_rounds, .hyper = entry.hyper};
+}
+
+void KeyTable::Resume(const Key& key, CountedPush progress) {
+  MutexLock lock(&mutex_);
+  Entry& entry = *entries_.at(key.id());
+  entry.pushed_rounds = progress.round;
+  entry.hyper = std::move(progress.hyper);
+}
+
 bool KeyTable::empty() const {
   MutexLock lock(&mutex_);
   return entries_.empty();

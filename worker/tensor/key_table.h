@@ -91,6 +91,13 @@ class KeyTable final {
   // Returns how many rounds this worker has pushed of a key. REQUIRES: Find was OK.
   uint64_t PushedRounds(const Key& key) const;
   uint64_t MaxPushedRounds() const;
+
+  // Returns how many rounds of a key this worker has pushed, and the numbers that were set for it.
+  // REQUIRES: Find was OK.
+  CountedPush Progress(const Key& key) const;
+
+  // Goes on from there. REQUIRES: Find was OK.
+  void Resume(const Key& key, CountedPush progress);
   bool empty() const;
 
   // Returns all plans in the order of their names. They live as long as the table.

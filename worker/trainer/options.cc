@@ -77,6 +77,8 @@ absl::Status CheckNumbers(const WorkerFlags& flags) {
   SLIMPS_RETURN_IF_ERROR(CheckCount("evaluate_every", flags.evaluate_every, 0, kMillion));
   SLIMPS_RETURN_IF_ERROR(
       CheckCount("freeze_after", flags.freeze_after, 0, std::numeric_limits<int64_t>::max()));
+  SLIMPS_RETURN_IF_ERROR(CheckCount("checkpoint_every", flags.checkpoint_every, 0,
+                                    std::numeric_limits<int64_t>::max()));
   SLIMPS_RETURN_IF_ERROR(CheckNumber("lr", flags.lr, 0, 1e6));
   SLIMPS_RETURN_IF_ERROR(CheckNumber("loc_lr", flags.loc_lr, 0, 1e6));
   SLIMPS_RETURN_IF_ERROR(CheckNumber("momentum", flags.momentum, 0, 1));
@@ -108,6 +110,12 @@ absl::Status CheckTogether(const WorkerFlags& flags, const KVStoreOptions& store
   }
   if (flags.optimizer != "onebit_adam" && flags.freeze_after != 0) {
     return Refuse("freeze_after", flags.freeze_after, "0 without --optimizer=onebit_adam");
+  }
+  if (flags.checkpoint.empty() != (flags.checkpoint_every == 0)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--checkpoint=", flags.checkpoint, " --checkpoint_every=", flags.checkpoint_every,
+        ": expected a folder and a number of steps, got one "
+        "of them"));
   }
   if (flags.optimizer == "nesterov" && flags.momentum == 0) {
     return Refuse("momentum", flags.momentum, "a number over 0 with --optimizer=nesterov");
@@ -215,6 +223,8 @@ TrainOptions TrainingOptions(const WorkerFlags& flags, const KVStoreOptions& sto
   train.exchange.clip_norm = flags.clip_norm;
   train.exchange.non_finite = flags.non_finite == "skip" ? NonFinite::kSkip : NonFinite::kStop;
   train.exchange.timeout = store.timeout + kGrace;
+  train.checkpoint = flags.checkpoint;
+  train.checkpoint_every = static_cast<size_t>(flags.checkpoint_every);
   train.evaluate_epochs = flags.evaluate_epochs;
   train.evaluate_every = static_cast<size_t>(flags.evaluate_every);
   train.simulated_compute = absl::Milliseconds(flags.simulate_compute_ms);

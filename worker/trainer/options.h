@@ -44,6 +44,9 @@ struct WorkerFlags {
   bool evaluate_epochs = false;
   int64_t evaluate_every = 0;
   std::string save_weights;
+  std::string checkpoint;
+  int64_t checkpoint_every = 0;  // 0: none
+  std::string resume;            // a checkpoint, or a folder of some
   // The flags that are options of the store (kvstore_options.h), by name; those left out have their
   // defaults. grad_scale is none of them: it is --batch.
   std::map<std::string, std::string> store;

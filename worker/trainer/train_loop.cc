@@ -10,11 +10,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "glog/logging.h"
 #include "proto/base/clock.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/trace/trace.h"
 #include "worker/combination.h"
 #include "worker/trainer/batch_plan.h"
+#include "worker/trainer/checkpoint_folder.h"
 
 namespace slimps {
 
@@ -49,8 +51,21 @@ wire::OptimizerSpec OptimizerOf(const TrainOptions& options, const BatchPlan::Op
   return optimizer;
 }
 
+// Adds the counts of rows, of which the k-th is about steps k * every + 1 to (k + 1) * every. A
+// worker that came later lacks the first rows, and adds 0 there.
+void AddRows(size_t count, size_t every, std::vector<EpochReport>* rows, uint64_t* none,
+             std::vector<uint64_t*>* counts) {
+  std::vector<EpochReport*> by_place(count, nullptr);
+  for (EpochReport& row : *rows) by_place[row.steps == 0 ? 0 : (row.steps - 1) / every] = &row;
+  for (EpochReport* row : by_place) {
+    counts->push_back(row == nullptr ? none : &row->bytes_pushed);
+    counts->push_back(row == nullptr ? none : &row->bytes_pulled);
+  }
+}
+
 // Sums the totals of all workers at the scheduler. Durations travel as seconds.
-absl::Status SumOverWorkers(KVStore* store, TrainingReport* report) {
+absl::Status SumOverWorkers(const TrainOptions& options, size_t steps_per_epoch, KVStore* store,
+                            TrainingReport* report) {
   StageTimes& stages = report->stages;
   absl::Duration* const durations[] = {&stages.compute, &stages.copy,        &stages.encode,
                                        &stages.send,    &stages.wait,        &stages.decode,
@@ -64,11 +79,10 @@ absl::Status SumOverWorkers(KVStore* store, TrainingReport* report) {
   };
   add(&report->pushed);
   for (TensorPushes& tensor : report->tensors) add(&tensor.pushed);
-  for (std::vector<EpochReport>* rows : {&report->epochs, &report->evaluations}) {
-    for (EpochReport& row : *rows) {
-      counts.insert(counts.end(), {&row.bytes_pushed, &row.bytes_pulled});
-    }
-  }
+  uint64_t none = 0;
+  const size_t every = std::max<size_t>(1, options.evaluate_every);
+  AddRows(options.epochs, steps_per_epoch, &report->epochs, &none, &counts);
+  AddRows(report->steps / every, every, &report->evaluations, &none, &counts);
   std::vector<double> mine;
   for (const uint64_t* count : counts) mine.push_back(static_cast<double>(*count));
   // The scheduler sums finite numbers only. A worker with a non-finite norm sends 0, and a flag
@@ -123,19 +137,19 @@ class Trainer final {
         exchange_(exchange),
         observer_(observer),
         plan_(PlanOf(options, data, *store)),
+        resumed_(std::max<size_t>(exchange->steps(), store->former_rounds())),
         before_(store->totals()),
         start_(options_.exchange.clock->Now()) {}
 
   absl::Status Run(TrainingReport* report) {
-    const size_t first_step = store_->former_rounds();
     for (size_t epoch = 0; epoch < options_.epochs; ++epoch) {
       const BatchPlan plan(plan_, epoch);
       const size_t all = plan.steps() * options_.epochs;
       const size_t limit = std::min(all, options_.max_steps.value_or(all));
       for (size_t step = 0; step < plan.steps(); ++step) {
         if (report->steps == limit) return absl::OkStatus();
-        if (report->steps < first_step) {
-          SkipStep(report);
+        if (report->steps < resumed_) {
+          ++report->steps;
           continue;
         }
         const std::span<const uint32_t> samples = plan.Batch(step);
@@ -153,8 +167,10 @@ class Trainer final {
           SLIMPS_ASSIGN_OR_RETURN(EpochReport row, EvaluatedRow(*report));
           report->evaluations.push_back(std::move(row));
         }
+        SaveIfDue(*report);
       }
-      if (report->steps < limit) SLIMPS_RETURN_IF_ERROR(EndEpoch(first_step, report));
+      const bool is_new = report->steps > resumed_;
+      if (is_new && report->steps < limit) SLIMPS_RETURN_IF_ERROR(EndEpoch(report));
     }
     return absl::OkStatus();
   }
@@ -176,16 +192,16 @@ class Trainer final {
             .bytes_pulled = now.bytes_pulled - before_.bytes_pulled};
   }
 
-  // A step that a former process of this worker made: all workers' reports have as many rows.
-  void SkipStep(TrainingReport* report) const {
-    ++report->steps;
-    if (options_.evaluate_every > 0 && report->steps % options_.evaluate_every == 0) {
-      report->evaluations.push_back(Row(*report));
-    }
+  // A checkpoint that fails costs no more than itself: training goes on, on all workers alike.
+  void SaveIfDue(const TrainingReport& report) {
+    if (options_.checkpoint_every == 0 || report.steps % options_.checkpoint_every != 0) return;
+    const absl::Status saved = exchange_->Save(CheckpointOf(options_.checkpoint, report.steps));
+    if (!saved.ok()) LOG(ERROR) << "no checkpoint after step " << report.steps << ": " << saved;
+    if (saved.ok() && store_->rank() == 0) RemoveOldCheckpoints(options_.checkpoint, report.steps);
   }
 
-  absl::Status EndEpoch(size_t first_step, TrainingReport* report) {
-    if (!options_.evaluate_epochs || report->steps < first_step) {
+  absl::Status EndEpoch(TrainingReport* report) {
+    if (!options_.evaluate_epochs) {
       report->epochs.push_back(Row(*report));
       return absl::OkStatus();
     }
@@ -231,6 +247,7 @@ class Trainer final {
   WeightExchange* const exchange_;
   const StepObserver& observer_;
   const BatchPlan::Options plan_;
+  const size_t resumed_;  // steps of the run before it was resumed or this process came to it
   // Subtracted from later totals: the pulls of the first weights are initialisation.
   const StoreTotals before_;
   const SteadyTime start_;
@@ -256,7 +273,8 @@ absl::StatusOr<TrainingReport> Train(const TrainOptions& options, const Dataset&
                               .elements = parameter.values.size(),
                               .pushed = store->push_counts(parameter.name)});
   }
-  SLIMPS_RETURN_IF_ERROR(SumOverWorkers(store, &report));
+  const size_t steps_per_epoch = BatchPlan(PlanOf(options, data, *store), /*epoch=*/0).steps();
+  SLIMPS_RETURN_IF_ERROR(SumOverWorkers(options, steps_per_epoch, store, &report));
   return report;
 }
 

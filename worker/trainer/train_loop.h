@@ -43,6 +43,10 @@ struct TrainOptions {
   bool evaluate_epochs = false;
   // The same after every so many steps; 0: never.
   size_t evaluate_every = 0;
+  // The folder of the run's checkpoints (checkpoint_folder.h), one after every so many steps; 0:
+  // none. exchange.resume says from which one the run goes on.
+  std::string checkpoint;
+  size_t checkpoint_every = 0;
 };
 
 struct StepProgress {
@@ -84,7 +88,7 @@ struct EpochReport {
 struct TrainingReport {
   // Time from the first step to the last weight, without evaluations, on this worker.
   absl::Duration seconds;
-  size_t steps = 0;
+  size_t steps = 0;                      // of the whole run, those before it was resumed included
   std::vector<EpochReport> epochs;       // at least one
   std::vector<EpochReport> evaluations;  // after every evaluate_every steps
   // Sums over all workers.

@@ -272,6 +272,22 @@ class Store:
     def load_residuals(self, content: bytes) -> None:
         self._run(lib.slimps_load_residuals, content, len(content))
 
+    def save(self, folder: str, own_state: bytes) -> None:
+        self._run(lib.slimps_save, text(folder, "directory"), own_state, len(own_state))
+
+    def await_saved(self) -> None:
+        self._run(lib.slimps_await_saved)
+
+    def load(self, folder: str) -> Tuple[int, bytes]:
+        """Returns the rounds that were saved, and this worker's own state."""
+        path, rounds = text(folder, "directory"), ctypes.c_uint64()
+
+        def load(store: Any, content: Any, length: Any) -> int:
+            return int(lib.slimps_load(store, path, content, length, byref(rounds)))
+
+        own_state = self._bytes_of(load)
+        return rounds.value, own_state
+
     # ---- the job --------------------------------------------------------------------------------
 
     def all_reduce_sum(self, values: Sequence[float]) -> List[float]:

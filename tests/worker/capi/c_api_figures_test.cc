@@ -90,4 +90,18 @@ TEST_F(CApi, LocalStoresKeepNoResidualsToSave) {
   EXPECT_C_REFUSES(slimps_load_residuals(raw_, nullptr, 1), "content: expected 1 elements");
 }
 
+TEST_F(CApi, LocalStoresSaveNoCheckpoints) {
+  void* own = nullptr;
+  size_t bytes = 0;
+  uint64_t rounds = 0;
+  EXPECT_C_FAILS(slimps_save(raw_, "x", nullptr, 0), SLIMPS_UNIMPLEMENTED, "local");
+  EXPECT_C_OK(slimps_await_saved(raw_));
+  EXPECT_C_FAILS(slimps_load(raw_, "x", &own, &bytes, &rounds), SLIMPS_UNIMPLEMENTED, "local");
+  EXPECT_C_REFUSES(slimps_save(raw_, nullptr, nullptr, 0), "folder: expected");
+  EXPECT_C_REFUSES(slimps_save(raw_, "x", nullptr, 1), "own_state: expected 1 elements");
+  EXPECT_C_REFUSES(slimps_load(raw_, nullptr, &own, &bytes, &rounds), "folder: expected");
+  EXPECT_C_REFUSES(slimps_load(raw_, "x", nullptr, &bytes, &rounds), "content: expected a pointer");
+  EXPECT_C_REFUSES(slimps_load(raw_, "x", &own, &bytes, nullptr), "rounds: expected a pointer");
+}
+
 }  // namespace

@@ -20,7 +20,10 @@ LATER = {
     "slimps_set_policy": "2",
     "slimps_exchange_gradient_at": "4",
     "slimps_copy": "5",
+    "slimps_await_saved": "6",
     "slimps_former_rounds": "6",
+    "slimps_load": "6",
+    "slimps_save": "6",
 }
 # As version 1.0 was.
 FIRST = os.path.abspath("tests/worker/capi/c_api_1_0")

@@ -329,6 +329,9 @@ TEST(CApiStore, IsNeededByEveryFunction) {
   EXPECT_C_REFUSES(slimps_get_decision(nullptr, nullptr), "slimps_get_decision: store");
   EXPECT_C_REFUSES(slimps_save_residuals(nullptr, nullptr, nullptr), "residuals: store");
   EXPECT_C_REFUSES(slimps_load_residuals(nullptr, nullptr, 0), "residuals: store");
+  EXPECT_C_REFUSES(slimps_save(nullptr, "x", nullptr, 0), "slimps_save: store");
+  EXPECT_C_REFUSES(slimps_await_saved(nullptr), "slimps_await_saved: store");
+  EXPECT_C_REFUSES(slimps_load(nullptr, "x", nullptr, nullptr, nullptr), "slimps_load: store");
   EXPECT_C_REFUSES(slimps_set_hyper(nullptr, kW, 1, 0), "slimps_set_hyper: store");
   EXPECT_C_REFUSES(slimps_reset_hyper(nullptr, kW), "slimps_reset_hyper: store");
   const Store store = Make();

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoints of a whole job: the part of KVStore that saves and loads them."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple, Union
+
+from slimps import _gradient_treatment
+
+
+class LoadedCheckpoint(NamedTuple):
+    """What KVStore.load found."""
+
+    rounds: int  # of the key that this worker had pushed most often
+    own_state: bytes  # what this worker gave to save
+
+
+class Checkpointed(_gradient_treatment.GradientTreatment):
+    """Thread-safe."""
+
+    def save(
+        self, directory: Union[str, "os.PathLike[str]"], own_state: bytes = b"", wait: bool = True
+    ) -> None:
+        """Saves the whole job in a directory that every node sees; rank 0 makes it.
+
+        That is: the weights (weights.safetensors, for any tool), the optimizer and its state, what
+        compressed pulls keep, each worker's residuals, thresholds and decisions, and each worker's
+        `own_state` (a data position, say). `slimps checkpoint show` and `verify` look at it.
+
+        Collective, between two rounds. With wait=False it returns when everything is copied, and it
+        is written while training goes on; wait_saved() then tells how that went. A directory whose
+        writing failed is no checkpoint, and load refuses it.
+
+        Raises
+            FailedPreconditionError: there is a checkpoint already, or a node does not see the
+                directory.
+            UnavailableError: this worker's disk refused it.
+            AbortedError: another node could not do its part.
+        """
+        self._store.save(os.fspath(directory), own_state)
+        if wait:
+            self.wait_saved()
+
+    def wait_saved(self) -> None:
+        """Waits until the newest save is written, and raises what went wrong with it."""
+        self._store.await_saved()
+
+    def load(self, directory: Union[str, "os.PathLike[str]"]) -> LoadedCheckpoint:
+        """Makes the job what it was when `directory` was saved.
+
+        Keys that were pushed n times go on with round n + 1. Collective, after init of the same
+        keys (with any values) and before the first push. The number of servers may differ. The
+        optimizer is that of the checkpoint; set another one afterwards if it is wanted. An error
+        changes nothing.
+
+        Raises
+            NotFoundError: there is no checkpoint.
+            DataLossError: a file is damaged.
+            InvalidArgumentError: one of other keys, shapes, partition_bytes, compression, type of
+                store, or number of workers.
+            FailedPreconditionError: a push was made.
+        """
+        return LoadedCheckpoint(*self._store.load(os.fspath(directory)))

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""slimps checkpoint: what a checkpoint of a job holds, and whether its files are whole."""
+
+import argparse
+import json
+import os
+import zlib
+
+from slimps_launch import errors
+
+MANIFEST = "manifest.json"
+FORMAT = "slimps checkpoint 1"
+SEAL = b',\n "crc32_of_the_above": "'
+PIECE = 1 << 24  # bytes read at a time
+
+DESCRIPTION = """Shows what a checkpoint of a job holds, or verifies every byte of its files. A
+folder of several (slimps_worker --checkpoint) stands for its newest whole one."""
+
+
+def find(folder):
+    """Returns the folder of a checkpoint: `folder`, or the newest whole one in it.
+
+    LaunchError: there is none.
+    """
+    if os.path.exists(os.path.join(folder, MANIFEST)):
+        return folder
+    try:
+        steps = sorted((n for n in os.listdir(folder) if n.startswith("step-")), reverse=True)
+    except OSError as error:
+        raise errors.LaunchError("%s: %s" % (folder, error.strerror)) from error
+    for name in steps:
+        if os.path.exists(os.path.join(folder, name, MANIFEST)):
+            return os.path.join(folder, name)
+    raise errors.LaunchError(
+        "%s: expected a checkpoint, or a folder with some; got no %s" % (folder, MANIFEST)
+    )
+
+
+def check_seal(content):
+    """Returns what is wrong with the bytes of a manifest, or None."""
+    cut = content.rfind(SEAL)
+    if cut < 0:
+        return "%s: expected a last line with a CRC-32, got none" % MANIFEST
+    expected = SEAL + b'%08x"\n}\n' % zlib.crc32(content[:cut])
+    if content[cut:] == expected:
+        return None
+    return "%s: expected %r after its other lines, got %r" % (
+        MANIFEST,
+        expected.decode(),
+        content[cut:].decode("utf-8", "replace"),
+    )
+
+
+def read_manifest(folder):
+    """Returns the manifest of the checkpoint.
+
+    LaunchError: it is damaged, or none of this format.
+    """
+    with open(os.path.join(folder, MANIFEST), "rb") as file:
+        content = file.read()
+    wrong = check_seal(content)
+    if wrong:
+        raise errors.LaunchError("%s: %s" % (folder, wrong))
+    manifest = json.loads(content)
+    if manifest.get("format") != FORMAT:
+        raise errors.LaunchError(
+            '%s: expected format "%s", got "%s"' % (folder, FORMAT, manifest.get("format"))
+        )
+    return manifest
+
+
+def crc32_of(path):
+    """Returns the length and the CRC-32 of a file."""
+    length = crc = 0
+    with open(path, "rb") as file:
+        while piece := file.read(PIECE):
+            length += len(piece)
+            crc = zlib.crc32(piece, crc)
+    return length, crc
+
+
+def damage(folder, manifest):
+    """Yields a line for each file that is not as the manifest says."""
+    for file in manifest["files"]:
+        try:
+            length, crc = crc32_of(os.path.join(folder, file["name"]))
+        except OSError as error:
+            yield "%s: %s" % (file["name"], error.strerror)
+            continue
+        if length != file["bytes"]:
+            yield "%s: expected %d bytes, got %d" % (file["name"], file["bytes"], length)
+        elif "%08x" % crc != file["crc32"]:
+            yield "%s: expected CRC-32 %s, got %08x" % (file["name"], file["crc32"], crc)
+
+
+def in_words(size):
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if size < 1024 or unit == "GiB":
+            return "%d bytes" % size if unit == "bytes" else "%.1f %s" % (size, unit)
+        size /= 1024
+    raise AssertionError("no unit is left")
+
+
+def show(folder, manifest):
+    files = manifest["files"]
+    print("checkpoint   %s" % folder)
+    print("rounds       %d" % manifest["rounds"])
+    print(
+        "store        %s, %d workers, %d servers"
+        % (manifest["kvstore"], manifest["workers"], manifest["servers"])
+    )
+    print("compression  %s" % manifest["compression"])
+    print("optimizer    %s" % manifest["optimizer"])
+    tensors = manifest["tensors"]
+    print("\n%-50s %-20s %s" % ("tensor", "shape", "bytes in fp32"))
+    total = 0
+    for tensor in tensors:
+        size = 4
+        for extent in tensor["shape"]:
+            size *= extent
+        total += size
+        print("%-50s %-20s %d" % (tensor["name"], tensor["shape"], size))
+    print("%-50s %-20s %d" % ("%d tensors" % len(tensors), "", total))
+    print("\n%-50s %-20s %s" % ("file", "bytes", "CRC-32"))
+    for file in files:
+        print("%-50s %-20d %s" % (file["name"], file["bytes"], file["crc32"]))
+    print("%-50s %s" % ("%d files" % len(files), in_words(sum(file["bytes"] for file in files))))
+
+
+def main(arguments):
+    parser = argparse.ArgumentParser(prog="slimps checkpoint", description=DESCRIPTION)
+    parser.add_argument("what", choices=("show", "verify"))
+    parser.add_argument("folder", metavar="DIRECTORY")
+    options = parser.parse_args(arguments)
+    folder = find(options.folder)
+    manifest = read_manifest(folder)
+    if options.what == "show":
+        show(folder, manifest)
+        return 0
+    found = list(damage(folder, manifest))
+    for line in found:
+        print("%s: %s" % (folder, line))
+    if not found:
+        print("%s: %d files are whole" % (folder, 1 + len(manifest["files"])))
+    return 1 if found else 0

@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whole jobs that are saved in a folder and loaded into another cluster.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "proto/base/file.h"
+#include "proto/base/mutex.h"
+#include "tests/cluster/in_process_cluster.h"
+#include "tests/cluster/random_values.h"
+
+namespace slimps {
+namespace {
+
+using ::testing::HasSubstr;
+
+// What a job leaves behind.
+struct End {
+  std::vector<std::vector<float>> weights;
+  std::string states;
+  std::map<uint32_t, std::string> residuals;  // by worker
+  friend bool operator==(const End&, const End&) = default;
+};
+
+struct Job {
+  ClusterOptions cluster;
+  wire::OptimizerSpec optimizer = Sgd(0.05, 0.9);
+  std::vector<std::vector<int64_t>> shapes = {{7}, {30, 30}, {60, 50}};
+  std::string load;  // a folder; "": begins with round 1
+  int to = 8;
+  int save_after = 0;  // a round
+  std::string save;
+  int skips = 0;  // the round that worker 1 does not push of the first key
+};
+
+Job MakeJob(const std::string& compression, const std::string& pulls = "none",
+            uint32_t servers = 2) {
+  Job job{.cluster = {.workers = 2, .servers = servers}};
+  job.cluster.store.compression = compression;
+  job.cluster.store.fixed_threshold_bytes = 0;
+  job.cluster.store.pull_compression = pulls;
+  job.cluster.store.fixed_pull_threshold_bytes = 0;
+  job.cluster.store.partition_bytes = 2000;
+  job.cluster.store.grad_scale = 4;
+  job.optimizer.set_rescale_grad(0.25);
+  // A schedule and a codec's random choices count rounds.
+  job.optimizer.mutable_schedule()->set_kind(wire::LearningRateSchedule::STEP);
+  job.optimizer.mutable_schedule()->set_every(3);
+  job.optimizer.mutable_schedule()->set_factor(0.5);
+  return job;
+}
+
+std::string NewFolder(const std::string& name) {
+  const std::string folder = absl::StrCat(::testing::TempDir(), "/", name);
+  std::filesystem::remove_all(folder);
+  return folder;
+}
+
+size_t ElementsOf(const std::vector<int64_t>& shape) {
+  size_t elements = 1;
+  for (const int64_t extent : shape) elements *= static_cast<size_t>(extent);
+  return elements;
+}
+
+void Begin(KVStore& store, const Job& job, std::vector<std::vector<float>>* weights) {
+  std::vector<InitTensor> tensors;
+  for (size_t k = 0; k < job.shapes.size(); ++k) {
+    // A job that loads begins with other values.
+    weights->push_back(Random(ElementsOf(job.shapes[k]), (job.load.empty() ? 100 : 700) + k));
+  }
+  for (size_t k = 0; k < job.shapes.size(); ++k) {
+    tensors.push_back(
+        {.key = absl::StrCat("w", k), .shape = job.shapes[k], .value = (*weights)[k]});
+  }
+  ASSERT_STATUS_OK(store.Init(tensors));
+  ASSERT_STATUS_OK(store.SetOptimizer(job.load.empty() ? job.optimizer : Sgd(1)));
+  ASSERT_STATUS_OK(store.Barrier());
+  for (size_t k = 0; k < job.shapes.size(); ++k) {
+    ASSERT_STATUS_OK(store.Pull(tensors[k].key, (*weights)[k], 0));
+  }
+}
+
+void Step(KVStore& store, const Job& job, int round, std::vector<std::vector<float>>* weights) {
+  for (size_t k = 0; k < job.shapes.size(); ++k) {
+    const std::string key = absl::StrCat("w", k);
+    if (round == job.skips && store.rank() == 1 && k == 0) {
+      ASSERT_STATUS_OK(store.PushNothing(key));
+      continue;
+    }
+    const auto seed = static_cast<uint64_t>(1000 * round) + 10 * k + store.rank();
+    ASSERT_STATUS_OK(store.Push(key, Random(ElementsOf(job.shapes[k]), seed), 0));
+  }
+  for (size_t k = 0; k < job.shapes.size(); ++k) {
+    ASSERT_STATUS_OK(store.Pull(absl::StrCat("w", k), (*weights)[k], 0));
+  }
+}
+
+End Train(const Job& job) {
+  InProcessCluster cluster(job.cluster);
+  Mutex mutex;
+  End end;
+  cluster.RunWorkers([&](KVStore& store) {
+    std::vector<std::vector<float>> weights;
+    ASSERT_NO_FATAL_FAILURE(Begin(store, job, &weights));
+    int done = 0;
+    if (!job.load.empty()) {
+      const auto loaded = store.Load(job.load);
+      ASSERT_STATUS_OK(loaded.status());
+      done = static_cast<int>(loaded->rounds);
+      EXPECT_EQ(loaded->own_state, absl::StrCat("own ", store.rank()));
+    }
+    for (int round = done + 1; round <= job.to; ++round) {
+      ASSERT_NO_FATAL_FAILURE(Step(store, job, round, &weights));
+      if (round != job.save_after) continue;
+      ASSERT_STATUS_OK(store.Save(job.save, absl::StrCat("own ", store.rank())));
+    }
+    ASSERT_STATUS_OK(store.AwaitSaved());
+    const auto residuals = store.SaveResiduals();
+    ASSERT_STATUS_OK(residuals.status());
+    const auto states = store.SaveOptimizerStates();
+    ASSERT_STATUS_OK(states.status());
+    MutexLock lock(&mutex);
+    end.weights = weights;
+    end.states = *states;
+    end.residuals[store.rank()] = *residuals;
+  });
+  return end;
+}
+
+void ExpectResumes(Job job, const std::vector<uint32_t>& numbers_of_servers = {2, 3, 1}) {
+  job.save = NewFolder("resumes");
+  job.save_after = 4;
+  const End whole = Train(job);
+  for (const uint32_t servers : numbers_of_servers) {
+    SCOPED_TRACE(servers);
+    Job second = job;
+    second.cluster.servers = servers;
+    second.save_after = 0;
+    second.load = job.save;
+    EXPECT_TRUE(Train(second) == whole);
+  }
+}
+
+TEST(Checkpoint, PlainJobResumes) { ExpectResumes(MakeJob("none")); }
+
+TEST(Checkpoint, CompressedBothWaysResumes) { ExpectResumes(MakeJob("1bit", "1bit")); }
+
+TEST(Checkpoint, HalfPrecisionPullsResume) { ExpectResumes(MakeJob("fp16", "bf16")); }
+
+TEST(Checkpoint, RandomAndStatefulCodecsResume) {
+  ExpectResumes(MakeJob("randomk:ratio=0.1"));
+  Job dgc = MakeJob("dgc");
+  dgc.optimizer.set_momentum(0);
+  ExpectResumes(dgc);
+}
+
+// Their codecs cut tensors by the number of servers.
+TEST(Checkpoint, PhasesResumeOnAsManyServers) { ExpectResumes(MakeJob("powersgd"), {2}); }
+
+TEST(Checkpoint, AdamAndRoundsWithoutAPushResume) {
+  Job job = MakeJob("topk:ratio=0.05", "1bit");
+  job.optimizer.set_kind(wire::OptimizerSpec::ADAM);
+  job.optimizer.set_momentum(0);
+  job.optimizer.set_beta1(0.9);
+  job.optimizer.set_beta2(0.99);
+  job.optimizer.set_epsilon(1e-8);
+  job.skips = 3;
+  ExpectResumes(job);
+}
+
+TEST(Checkpoint, OneBitAdamResumesBeforeAndAfterItsFreeze) {
+  for (const uint64_t freeze_after : {2, 6}) {
+    Job job = MakeJob("1bit", "1bit");
+    job.optimizer.set_kind(wire::OptimizerSpec::ONEBIT_ADAM);
+    job.optimizer.set_momentum(0);
+    job.optimizer.set_beta1(0.9);
+    job.optimizer.set_beta2(0.99);
+    job.optimizer.set_epsilon(1e-8);
+    job.optimizer.set_freeze_after(freeze_after);
+    ExpectResumes(job);
+  }
+}
+
+TEST(Checkpoint, StoresWithoutRoundsResume) {
+  Job job = MakeJob("1bit");
+  job.cluster.mode = wire::DIST_ASYNC;
+  job.cluster.workers = 1;
+  ExpectResumes(job);
+}
+
+std::string ReadAll(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+void WriteAll(const std::string& path, const std::string& content) {
+  std::ofstream(path, std::ios::binary) << content;
+}
+
+// Runs the first four rounds and saves them in `folder`.
+void SaveJob(const Job& like, const std::string& folder) {
+  Job job = like;
+  job.save = folder;
+  job.save_after = job.to = 4;
+  Train(job);
+}
+
+// Tries to load, and expects a refusal of all workers that changes nothing.
+void ExpectRefused(Job job, const std::string& folder, absl::StatusCode code,
+                   const std::string& words) {
+  SCOPED_TRACE(words);
+  const End calm = Train(job);
+  InProcessCluster cluster(job.cluster);
+  Mutex mutex;
+  End end;
+  std::vector<absl::Status> refusals;
+  cluster.RunWorkers([&](KVStore& store) {
+    std::vector<std::vector<float>> weights;
+    ASSERT_NO_FATAL_FAILURE(Begin(store, job, &weights));
+    const auto loaded = store.Load(folder);
+    for (int round = 1; round <= job.to; ++round) {
+      ASSERT_NO_FATAL_FAILURE(Step(store, job, round, &weights));
+    }
+    const auto residuals = store.SaveResiduals();
+    const auto states = store.SaveOptimizerStates();
+    ASSERT_STATUS_OK(residuals.status());
+    ASSERT_STATUS_OK(states.status());
+    MutexLock lock(&mutex);
+    refusals.push_back(loaded.status());
+    end.weights = weights;
+    end.states = *states;
+    end.residuals[store.rank()] = *residuals;
+  });
+  bool said = false;
+  for (const absl::Status& refused : refusals) {
+    EXPECT_FALSE(refused.ok());
+    if (refused.code() != code) continue;
+    said = true;
+    EXPECT_THAT(std::string(refused.message()), HasSubstr(words));
+  }
+  EXPECT_TRUE(said) << refusals[0] << "\n" << refusals.back();
+  EXPECT_TRUE(end == calm) << "the refused load has changed something";
+}
+
+TEST(Checkpoint, WhatDoesNotFitIsRefusedAndChangesNothing) {
+  using Code = absl::StatusCode;
+  const Job job = MakeJob("1bit", "1bit");
+  const std::string folder = NewFolder("fits");
+  SaveJob(job, folder);
+  ExpectRefused(job, NewFolder("none"), Code::kNotFound, "without a manifest.json");
+
+  Job other = job;
+  other.shapes = {{7}, {30, 31}, {60, 50}};
+  ExpectRefused(other, folder, Code::kInvalidArgument, "key s:w1: expected shape [30, 31]");
+  other.shapes = {{7}, {30, 30}};
+  ExpectRefused(other, folder, Code::kInvalidArgument, "key s:w2: expected a key of this store");
+  other.shapes = {{7}, {30, 30}, {60, 50}, {3}};
+  ExpectRefused(other, folder, Code::kInvalidArgument, "number of keys: expected 4, got 3");
+  ExpectRefused(MakeJob("2bit", "1bit"), folder, Code::kInvalidArgument,
+                "compression: expected 2bit");
+  other = job;
+  other.cluster.workers = 1;
+  ExpectRefused(other, folder, Code::kInvalidArgument, "expected 1, got 2");
+  other = job;
+  other.cluster.store.partition_bytes = 1000;
+  ExpectRefused(other, folder, Code::kInvalidArgument, "in 12 partitions");
+  other = job;
+  other.cluster.mode = wire::DIST_ASYNC;
+  other.cluster.store.pull_compression = "none";
+  other.cluster.workers = 1;
+  ExpectRefused(other, folder, Code::kInvalidArgument, "kind of store: expected dist_async");
+}
+
+TEST(Checkpoint, ADamagedFileIsRefusedAndChangesNothing) {
+  using Code = absl::StatusCode;
+  const Job job = MakeJob("1bit", "1bit");
+  const std::string folder = NewFolder("damaged");
+  SaveJob(job, folder);
+  const auto with = [&](const std::string& name, const std::string& content, Code code,
+                        const std::string& words) {
+    const std::string path = absl::StrCat(folder, "/", name);
+    const std::string whole = ReadAll(path);
+    ASSERT_FALSE(whole.empty());
+    if (content.empty()) {
+      std::filesystem::remove(path);
+    } else {
+      WriteAll(path, content);
+    }
+    ExpectRefused(job, folder, code, words);
+    WriteAll(path, whole);
+  };
+  const auto flipped = [&](const std::string& name) {
+    std::string content = ReadAll(absl::StrCat(folder, "/", name));
+    content[content.size() / 2] = static_cast<char>(content[content.size() / 2] ^ 4);
+    return content;
+  };
+  for (const char* name : {"server-0.images", "server-1.images", "worker-0.state", "worker-1.state",
+                           "manifest.json"}) {
+    with(name, flipped(name), Code::kDataLoss, name);
+  }
+  with("server-1.images", "", Code::kDataLoss, "server-1.images");
+  const std::string other = NewFolder("another");
+  SaveJob(job, other);
+  with("server-1.images", ReadAll(other + "/server-1.images"), Code::kDataLoss,
+       "expected a file of checkpoint");
+  with("worker-1.state", ReadAll(other + "/worker-1.state"), Code::kDataLoss, "of checkpoint");
+  with("server-1.images", ReadAll(folder + "/server-0.images"), Code::kInvalidArgument,
+       "the checkpoint lacks it");
+}
+
+TEST(Checkpoint, AFolderWithACheckpointIsNotWrittenOver) {
+  Job job = MakeJob("none");
+  job.save = NewFolder("twice");
+  SaveJob(job, job.save);
+  const std::string before = ReadAll(job.save + "/manifest.json");
+  InProcessCluster cluster(job.cluster);
+  cluster.RunWorkers([&](KVStore& store) {
+    std::vector<std::vector<float>> weights;
+    ASSERT_NO_FATAL_FAILURE(Begin(store, job, &weights));
+    const absl::Status refused = store.Save(job.save);
+    if (store.rank() == 0) {
+      EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition) << refused;
+    } else {
+      EXPECT_EQ(refused.code(), absl::StatusCode::kAborted) << refused;
+    }
+    ASSERT_NO_FATAL_FAILURE(Step(store, job, 1, &weights));
+    const absl::Status late = store.Load(job.save).status();
+    EXPECT_THAT(std::string(late.message()), HasSubstr("before the first push"));
+  });
+  EXPECT_EQ(ReadAll(job.save + "/manifest.json"), before);
+}
+
+// A server's disk that is full.
+class FullDisk final : public Disk {
+ public:
+  int Create(const std::string& path, int* file) const override {
+    return MachineDisk()->Create(path, file);
+  }
+  int Write(int, std::string_view) const override { return ENOSPC; }
+  int Sync(int file) const override { return MachineDisk()->Sync(file); }
+  int Close(int file) const override { return MachineDisk()->Close(file); }
+  int Rename(const std::string& from, const std::string& to) const override {
+    return MachineDisk()->Rename(from, to);
+  }
+  int SyncFolder(const std::string& folder) const override {
+    return MachineDisk()->SyncFolder(folder);
+  }
+  int Remove(const std::string& path) const override { return MachineDisk()->Remove(path); }
+};
+
+TEST(Checkpoint, AFullDiskIsToldAndTrainingGoesOn) {
+  Job job = MakeJob("1bit");
+  const End calm = Train(job);
+  const FullDisk disk;
+  job.cluster.server.checkpoint_disk = &disk;
+  const std::string folder = NewFolder("full");
+  InProcessCluster cluster(job.cluster);
+  Mutex mutex;
+  std::vector<std::vector<float>> end;
+  cluster.RunWorkers([&](KVStore& store) {
+    std::vector<std::vector<float>> weights;
+    ASSERT_NO_FATAL_FAILURE(Begin(store, job, &weights));
+    for (int round = 1; round <= job.to; ++round) {
+      ASSERT_NO_FATAL_FAILURE(Step(store, job, round, &weights));
+      if (round == 4) ASSERT_STATUS_OK(store.Save(folder));
+    }
+    const absl::Status full = store.AwaitSaved();
+    if (store.rank() == 0) {
+      EXPECT_THAT(std::string(full.message()), HasSubstr("server-0.images: No space left"));
+    } else {
+      EXPECT_EQ(full.code(), absl::StatusCode::kAborted) << full;
+    }
+    MutexLock lock(&mutex);
+    end = weights;
+  });
+  EXPECT_TRUE(end == calm.weights);
+  EXPECT_FALSE(std::filesystem::exists(folder + "/manifest.json"));
+}
+
+}  // namespace
+}  // namespace slimps
