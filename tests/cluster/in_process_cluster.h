@@ -65,6 +65,9 @@ class InProcessCluster final {
   // Joins all workers, runs `body` in one thread per worker, and closes the stores. Fails the test
   // on an error of a join or a close.
   void RunWorkers(const std::function<void(KVStore&)>& body);
+
+  // For tests that run a worker themselves.
+  absl::StatusOr<std::unique_ptr<KVStore>> JoinWorker(uint32_t index);
   ServerNode& server(size_t rank) { return *servers_[rank]->node; }
 
  private:
@@ -73,8 +76,6 @@ class InProcessCluster final {
     std::unique_ptr<ServerNode> node;
     Thread thread;
   };
-
-  absl::StatusOr<std::unique_ptr<KVStore>> JoinWorker(uint32_t index);
 
   ClusterOptions options_;
   RealClock clock_;

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// A worker that goes silent while the job runs, and another process that takes its rank.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/cluster/hooked_transport.h"
+#include "tests/cluster/in_process_cluster.h"
+
+namespace slimps {
+namespace {
+
+using Values = std::vector<float>;
+
+wire::OptimizerSpec Adding(double scale) {
+  wire::OptimizerSpec spec;
+  spec.set_kind(wire::OptimizerSpec::TEST);
+  spec.set_rescale_grad(scale);
+  return spec;
+}
+
+// Worker r pushes r + 1 to each element, and weights begin with 0.
+class RankReturnTest : public testing::TestWithParam<uint32_t> {
+ protected:
+  uint32_t dies() const { return GetParam(); }
+
+  ClusterOptions Options() {
+    ClusterOptions options{.workers = 2, .servers = 1};
+    options.store.timeout = absl::Seconds(12);
+    options.scheduler.heartbeat_interval = absl::Milliseconds(50);
+    options.scheduler.heartbeat_timeout = absl::Milliseconds(600);
+    options.scheduler.restart_timeout = absl::Seconds(60);
+    options.wrap = [this](uint32_t worker,
+                          std::unique_ptr<Transport> inner) -> std::unique_ptr<Transport> {
+      if (worker != dies() || processes_.fetch_add(1) > 0) return inner;
+      return std::make_unique<HookedTransport>(std::move(inner), [this](const Message&) {
+        return dead_.load() ? absl::ResourceExhaustedError("dead") : absl::OkStatus();
+      });
+    };
+    return options;
+  }
+
+  // What each process of a worker calls first.
+  static void Start(double scale, KVStore* store) {
+    const Values zeros(3, 0);
+    ASSERT_STATUS_OK(store->Init({{.key = Key("a"), .shape = {3}, .value = zeros},
+                                  {.key = Key("b"), .shape = {3}, .value = zeros},
+                                  {.key = Key("never"), .shape = {3}, .value = zeros}}));
+    ASSERT_STATUS_OK(store->SetOptimizer(Adding(scale)));
+    ASSERT_STATUS_OK(store->Barrier());
+  }
+
+  static void Push(const char* key, KVStore* store) {
+    ASSERT_STATUS_OK(store->Push(Key(key), Values(3, static_cast<float>(store->rank() + 1)), 0));
+  }
+
+  static float Pull(const char* key, KVStore* store) {
+    Values values(3);
+    const absl::Status pulled = store->Pull(Key(key), values, 0);
+    EXPECT_TRUE(pulled.ok()) << pulled;
+    return values[0];
+  }
+
+  // Trains rounds first .. last of both keys.
+  static void Train(int first, int last, KVStore* store) {
+    for (int round = first; round <= last; ++round) {
+      Push("a", store);
+      Push("b", store);
+      Pull("a", store);
+      Pull("b", store);
+    }
+  }
+
+  // Runs the worker that goes on, and the two processes of the one that dies in round `round`,
+  // having pushed a and not b.
+  void Run(int round) {
+    InProcessCluster cluster(Options());
+    Thread lives("lives", [&] {
+      const auto store = cluster.JoinWorker(1 - dies());
+      ASSERT_STATUS_OK(store.status());
+      Start(1, store->get());
+      Train(1, round + 2, store->get());
+      a_ = Pull("a", store->get());
+      b_ = Pull("b", store->get());
+      ASSERT_STATUS_OK((*store)->Close());
+    });
+    Thread returns("returns", [&] { DieAndReturn(round, &cluster); });
+    lives.Join();
+    returns.Join();
+  }
+
+  void DieAndReturn(int round, InProcessCluster* cluster) {
+    absl::StatusOr<std::unique_ptr<KVStore>> former = cluster->JoinWorker(dies());
+    ASSERT_STATUS_OK(former.status());
+    Start(1, former->get());
+    EXPECT_EQ((*former)->former_rounds(), 0u);
+    Train(1, round - 1, former->get());
+    Push("a", former->get());
+    ASSERT_STATUS_OK((*former)->Wait());
+    dead_.store(true);
+    const auto store = cluster->JoinWorker(dies());
+    ASSERT_STATUS_OK(store.status());
+    Start(1000, store->get());  // too late to set another optimizer
+    ASSERT_EQ((*store)->former_rounds(), static_cast<uint64_t>(round));
+    EXPECT_EQ(Pull("a", store->get()), 3.0f * static_cast<float>(round));
+    EXPECT_EQ(Pull("never", store->get()), 0);
+    Train(round + 1, round + 2, store->get());
+    ASSERT_STATUS_OK((*store)->Close());
+  }
+
+  std::atomic<int> processes_{0};
+  std::atomic<bool> dead_{false};
+  float a_ = 0, b_ = 0;
+};
+
+TEST_P(RankReturnTest, GoesOnWithTheNextRoundAndCountsAsZeroInWhatWasLeftOpen) {
+  Run(/*round=*/4);
+  EXPECT_EQ(a_, 3 * 6);
+  EXPECT_EQ(b_, 3 * 6 - static_cast<float>(dies() + 1));
+}
+
+TEST_P(RankReturnTest, AlsoInTheFirstRound) {
+  Run(/*round=*/1);
+  EXPECT_EQ(a_, 3 * 3);
+  EXPECT_EQ(b_, 3 * 3 - static_cast<float>(dies() + 1));
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, RankReturnTest, testing::Values(0u, 1u));
+
+}  // namespace
+}  // namespace slimps
