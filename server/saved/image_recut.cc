@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/status_macros.h"
+#include "proto/limits.h"
 
 namespace slimps {
 namespace {
@@ -65,6 +66,10 @@ void ImageRecut::Begin(const PartitionImage& image) {
 absl::Status ImageRecut::Add(const PartitionImage& image) {
   const wire::InitItem& have = image.fields.spec().item();
   const wire::InitItem& want = spec_.item();
+  if (have.elements() > kDefaultLimits.max_elements ||
+      have.offset() > kDefaultLimits.max_elements) {
+    return BadImage(absl::StrCat(have.elements(), " elements from ", have.offset(), " on"));
+  }
   const Shared shared = {
       .from = std::max(have.offset(), want.offset()),
       .to = std::min(have.offset() + have.elements(), want.offset() + want.elements())};

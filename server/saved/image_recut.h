@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes the image of a partition from images of the same key that was cut into partitions otherwise,
-// as codecs with phases cut it by the number of servers.
+// Makes the image of a partition from images of the same key that was cut otherwise, as codecs with
+// phases cut it by the number of servers.
 //
 //   ImageRecut recut(spec);                       // of the partition that is wanted
-//   SLIMPS_RETURN_IF_ERROR(recut.Add(image));     // each image of the key; those beside it add nothing
+//   SLIMPS_RETURN_IF_ERROR(recut.Add(image));     // of each image of the key
 //   if (recut.whole()) Use(recut.Take());
 //
 // Weights and the optimizer's state are copied element by element. Everything else is common to a
