@@ -57,8 +57,8 @@ class Checkpointed(_gradient_treatment.GradientTreatment):
         Raises
             NotFoundError: there is no checkpoint.
             DataLossError: a file is damaged.
-            InvalidArgumentError: one of other keys, shapes, partition_bytes, compression, type of
-                store, or number of workers.
+            InvalidArgumentError: one of other keys, shapes, compression, type of store, or number
+                of workers.
             FailedPreconditionError: a push was made.
         """
         return LoadedCheckpoint(*self._store.load(os.fspath(directory)))

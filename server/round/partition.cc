@@ -326,14 +326,17 @@ absl::StatusOr<std::unique_ptr<Partition>> Partition::Restore(const PartitionIma
   return Restore(image, std::move(spec), image.fields.init_checksum(), codecs);
 }
 
+absl::Status Partition::CheckAlike(const saved::Spec& spec) const {
+  const std::string expected = DescribeSpec(SaveSpec(spec_));
+  const std::string got = DescribeSpec(spec);
+  if (got == expected) return absl::OkStatus();
+  return Annotate(absl::InvalidArgumentError(
+      absl::StrCat("expected the state of one with ", expected, ", got one with ", got)));
+}
+
 absl::StatusOr<std::unique_ptr<Partition>> Partition::Successor(const PartitionImage& image,
                                                                 ChangeCodecs* codecs) const {
-  const std::string expected = DescribeSpec(SaveSpec(spec_));
-  const std::string got = DescribeSpec(image.fields.spec());
-  if (got != expected) {
-    return Annotate(absl::InvalidArgumentError(
-        absl::StrCat("expected the state of one with ", expected, ", got one with ", got)));
-  }
+  SLIMPS_RETURN_IF_ERROR(CheckAlike(image.fields.spec()));
   SLIMPS_ASSIGN_OR_RETURN(std::unique_ptr<Partition> partition,
                           Restore(image, spec_, init_checksum_, codecs));
   partition->optimizer_.TakeLoads(optimizer_);

@@ -64,9 +64,12 @@ class Partition final {
   // the rest. Throws std::bad_alloc.
   PartitionImage Save(ImageUse use = ImageUse::kSnapshot) const;
 
+  // Returns OK if a partition of this spec was initialised as this one.
+  // InvalidArgument: it was not (says what differs).
+  [[nodiscard]] absl::Status CheckAlike(const saved::Spec& spec) const;
+
   // Makes a partition that was initialised as this one, in the state of a checkpoint's image.
-  // InvalidArgument: the image is one of another partition (says what differs).
-  // Otherwise Restore's errors.
+  // Errors: those of CheckAlike and Restore.
   [[nodiscard]] absl::StatusOr<std::unique_ptr<Partition>> Successor(const PartitionImage& image,
                                                                      ChangeCodecs* codecs) const;
 

@@ -229,13 +229,12 @@ absl::Status Checkpointer::ReadFile(const std::string& path) {
 
 absl::Status Checkpointer::Stage(const PartitionImage& image) {
   for (Shard* const shard : shards_) {
-    absl::StatusOr<bool> staged;
+    absl::Status staged;
     SLIMPS_RETURN_IF_ERROR(
         RunOnShard(shard, [&](ShardState& state) { staged = state.Stage(image); }));
-    SLIMPS_RETURN_IF_ERROR(staged.status());
-    if (*staged) break;
+    SLIMPS_RETURN_IF_ERROR(staged);
   }
-  return absl::OkStatus();  // else another server has this partition
+  return absl::OkStatus();
 }
 
 absl::Status Checkpointer::Apply() {

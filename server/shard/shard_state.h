@@ -31,6 +31,7 @@
 #include "server/round/partition.h"
 #include "server/round/partition_spec.h"
 #include "server/saved/image.h"
+#include "server/saved/image_recut.h"
 #include "server/shard/durable_rounds.h"
 #include "server/shard/pull_queue.h"
 #include "server/shard/reply_outbox.h"
@@ -136,18 +137,22 @@ class ShardState final {
   // ResourceExhausted: there is no memory for the copies.
   [[nodiscard]] absl::StatusOr<std::vector<PartitionImage>> SaveAll();
 
-  // Loading a checkpoint. Stage takes an image, whose partition ApplyStaged puts in the place of
-  // the one that is there. Returns false if this shard has no such partition.
-  // FailedPrecondition: a pull waits for the partition.
+  // Loading a checkpoint. Stage takes an image. It makes the successors of this shard's partitions
+  // that the image has elements of, which ApplyStaged puts in their place.
+  // FailedPrecondition: a pull waits for a partition, or ImageRecut::Add's.
   // Otherwise Partition::Successor's errors.
-  [[nodiscard]] absl::StatusOr<bool> Stage(const PartitionImage& image);
+  [[nodiscard]] absl::Status Stage(const PartitionImage& image);
 
   // InvalidArgument: a partition of this shard was not staged (names it).
   [[nodiscard]] absl::Status CheckStaged() const;
 
   // `optimizer` is for new partitions. REQUIRES: CheckStaged was OK, and nothing came since.
   void ApplyStaged(std::shared_ptr<const Optimizer> optimizer);
-  void DropStaged() { staged_.clear(); }
+  void DropStaged() {
+    staged_.clear();
+    recuts_.clear();
+    by_key_.clear();
+  }
 
   // Takes over a partition from the newest snapshot. `waiting`: Partition::Restore.
   // DataLoss, InvalidArgument: Partition::Restore's, or the partition is there already.
@@ -175,6 +180,8 @@ class ShardState final {
     DurableRounds durable;
   };
 
+  // Stages one partition's successor, if the image has all of it, or the last that was missing.
+  absl::Status StageFor(const PartitionId& id, const Slot& slot, const PartitionImage& image);
   absl::Status HandleInit(InitWork work);
   // Says which pushes of `worker` were counted.
   absl::Status Stand(const wire::ItemId& id, uint32_t worker,
@@ -205,6 +212,9 @@ class ShardState final {
   // Never erased: pointers into it stay valid.
   std::unordered_map<PartitionId, Slot, PartitionIdHash> slots_;
   std::unordered_map<PartitionId, std::unique_ptr<Partition>, PartitionIdHash> staged_;
+  // Images of keys that the checkpoint has cut otherwise, until they are whole.
+  std::unordered_map<PartitionId, ImageRecut, PartitionIdHash> recuts_;
+  std::unordered_map<KeyId, std::vector<PartitionId>> by_key_;  // made by the first Stage
   std::map<Turn, Slot*> complete_;
   uint64_t next_turn_ = 0;
   std::map<uint32_t, uint64_t> leaves_;  // worker -> from_round, for partitions to come

@@ -12,6 +12,23 @@
 namespace slimps {
 namespace {
 
+// True if both are the same stretch of a key, and the key has as many partitions.
+bool IsCutAlike(const saved::Spec& a, const saved::Spec& b) {
+  return a.item().id().partition() == b.item().id().partition() &&
+         a.item().offset() == b.item().offset() && a.item().elements() == b.item().elements() &&
+         a.item().partitions() == b.item().partitions();
+}
+
+// Returns `other`, as if its key were cut as that of `spec`.
+saved::Spec WithCutOf(const saved::Spec& spec, saved::Spec other) {
+  wire::InitItem& item = *other.mutable_item();
+  item.mutable_id()->set_partition(spec.item().id().partition());
+  item.set_offset(spec.item().offset());
+  item.set_elements(spec.item().elements());
+  item.set_partitions(spec.item().partitions());
+  return other;
+}
+
 std::vector<uint64_t> CountedBy(const Partition& partition) {
   std::vector<uint64_t> counted(partition.spec().num_workers);
   for (uint32_t worker = 0; worker < counted.size(); ++worker) {
@@ -105,21 +122,44 @@ absl::StatusOr<std::vector<PartitionImage>> ShardState::SaveAll() {
   return images;
 }
 
-absl::StatusOr<bool> ShardState::Stage(const PartitionImage& image) {
-  const wire::ItemId& id = image.fields.spec().item().id();
-  const auto found = slots_.find({.key = id.key(), .index = id.partition()});
-  if (found == slots_.end() || found->second.partition == nullptr) return false;
-  Slot& slot = found->second;
+absl::Status ShardState::StageFor(const PartitionId& id, const Slot& slot,
+                                  const PartitionImage& image) {
   const Partition& present = *slot.partition;
   if (slot.pulls.size() > 0) {
     return absl::FailedPreconditionError(
-        absl::StrCat(DescribePartition(present.spec().name, present.spec().index),
+        absl::StrCat(DescribePartition(present.spec().name, id.index),
                      ": a pull waits for it; expected none while a checkpoint is loaded"));
   }
-  const auto make = [&] { return present.Successor(image, &change_codecs_); };
-  SLIMPS_ASSIGN_OR_RETURN(staged_[found->first],
-                          OrOutOfMemory(make, "a checkpoint", present.spec().name));
-  return true;
+  const saved::Spec spec = SaveSpec(present.spec());
+  if (IsCutAlike(spec, image.fields.spec())) {
+    SLIMPS_ASSIGN_OR_RETURN(staged_[id], present.Successor(image, &change_codecs_));
+    return absl::OkStatus();
+  }
+  SLIMPS_RETURN_IF_ERROR(present.CheckAlike(WithCutOf(spec, image.fields.spec())));
+  ImageRecut& recut = recuts_.try_emplace(id, spec).first->second;
+  SLIMPS_RETURN_IF_ERROR(recut.Add(image));
+  if (!recut.whole()) return absl::OkStatus();
+  const PartitionImage whole = recut.Take();
+  recuts_.erase(id);
+  SLIMPS_ASSIGN_OR_RETURN(staged_[id], present.Successor(whole, &change_codecs_));
+  return absl::OkStatus();
+}
+
+absl::Status ShardState::Stage(const PartitionImage& image) {
+  const wire::InitItem& item = image.fields.spec().item();
+  if (by_key_.empty()) {
+    for (const PartitionId& id : Partitions()) by_key_[id.key].push_back(id);
+  }
+  for (const PartitionId& id : by_key_[item.id().key()]) {
+    const Slot& slot = slots_.at(id);
+    const PartitionSpec& spec = slot.partition->spec();
+    const bool shares = spec.offset < item.offset() + item.elements() &&
+                        item.offset() < spec.offset + spec.elements;
+    if (!shares) continue;
+    SLIMPS_RETURN_IF_ERROR(
+        OrOutOfMemory([&] { return StageFor(id, slot, image); }, "a checkpoint", spec.name));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status ShardState::CheckStaged() const {
@@ -139,7 +179,7 @@ void ShardState::ApplyStaged(std::shared_ptr<const Optimizer> optimizer) {
     slot.partition = std::move(partition);
     NoteCompletion(slot);
   }
-  staged_.clear();
+  DropStaged();
   optimizer_ = std::move(optimizer);
 }
 

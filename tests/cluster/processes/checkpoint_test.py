@@ -13,8 +13,8 @@ from slimps_launch import errors
 
 DIGITS = "/usr/lib/python3/dist-packages/sklearn/datasets/data/digits.csv.gz"
 TRAIN = (
-    "--model lenet --dataset digits --batch 64 --lr 0.05 --lr_schedule cosine --epochs 3 "
-    "--log_every 1 --partition_bytes 20000 --optimizer momentum"
+    "--model logistic --dataset digits --batch 64 --lr 0.2 --lr_schedule cosine --epochs 3 "
+    "--log_every 1 --partition_bytes 1000 --optimizer momentum"
 ).split()
 STEPS = 36  # of the whole run
 BOTH_WAYS = (
@@ -99,8 +99,8 @@ class CheckpointTest(unittest.TestCase):
 
     def test_verify_finds_every_flipped_byte(self):
         saving = ["--checkpoint", self.path("saved"), "--checkpoint_every", "5"]
-        # The smallest model: each byte of each file is flipped in turn.
-        small = ["--model", "logistic", "--batch", "512", "--max_steps", "5"]
+        # Each byte of each file is flipped in turn.
+        small = ["--batch", "512", "--max_steps", "5"]
         self.train(saving + small, servers=2)
         folder = checkpoint.find(self.path("saved"))
         names = sorted(os.listdir(folder))
