@@ -289,29 +289,36 @@ class KVStore {
   // `own_state`, which is the caller's (a data position, say). Worker 0 makes the folder.
   // Collective, between two rounds. Returns when everything is copied; it is written while training
   // goes on. AwaitSaved tells how that went. A folder whose writing failed is no checkpoint.
-  // FailedPrecondition: there is a checkpoint already, or a node does not see the folder.
+  // An error in place of `own_state` is returned; the other workers wait for this one no longer.
+  // FailedPrecondition: there is a checkpoint already, a node does not see the folder, or this
+  // worker has left the rounds.
+  // Unavailable: a server was started again meanwhile.
   // Aborted: another worker could not do its part.
-  [[nodiscard]] virtual absl::Status Save(const std::string& folder,
-                                          std::string_view own_state = {}) {
+  [[nodiscard]] virtual absl::Status Save(
+      const std::string& folder, absl::StatusOr<std::string_view> own_state = std::string_view()) {
     (void)folder, (void)own_state;
     return absl::UnimplementedError(type() + " stores save no checkpoints");
   }
 
   // Waits until the newest Save is written, and returns how that went, on each worker alike.
   // Unavailable: this worker's disk refused it (says which file and why).
-  // Aborted: another node could not do its part; worker 0 says which file of a server, and why.
+  // Aborted: another node could not do its part; worker 0 says which file of a server, and why. Or
+  // the newest Save failed.
   [[nodiscard]] virtual absl::Status AwaitSaved() { return absl::OkStatus(); }
 
   // Makes the job what it was when `folder` was saved: keys that were pushed n times go on with
   // round n + 1. Collective. The number of servers may differ.
   // REQUIRES: the same keys were initialised, with any values; no push was made; no pull is under
   // way. Set the optimizer and hyperparameters afterwards only if others are wanted.
-  // Errors change nothing:
+  // Everything is read and checked first. These errors change nothing:
   // NotFound: `folder` has no checkpoint.
   // DataLoss: a file is damaged.
-  // InvalidArgument: one of other keys or shapes, partition_bytes, compression, kind of store, or
-  // number of workers.
-  // FailedPrecondition: a push was made.
+  // InvalidArgument: one of other keys or shapes, compression, kind of store, kind of optimizer (if
+  // one was set), or number of workers.
+  // FailedPrecondition: a push was made, or workers found different checkpoints in the folder.
+  // Aborted: another worker could not do its part.
+  // An error after that, as when a server is lost, fails the store on all workers: part of the job
+  // may be the checkpoint's.
   [[nodiscard]] virtual absl::StatusOr<LoadedCheckpoint> Load(const std::string& folder) {
     (void)folder;
     return absl::UnimplementedError(type() + " stores load no checkpoints");

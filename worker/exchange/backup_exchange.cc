@@ -116,8 +116,7 @@ class BackupExchange final : public WeightExchange {
   }
 
   absl::Status Save(const std::string& folder) override {
-    SLIMPS_ASSIGN_OR_RETURN(const std::string own, backup_->Save(finished_, Deadline()));
-    return store_->Save(folder, own);
+    return store_->Save(folder, backup_->Save(finished_, Deadline()));
   }
 
   size_t steps() const override { return static_cast<size_t>(finished_); }

@@ -262,7 +262,8 @@ absl::Status DistStore::LoadResiduals(std::string_view content) {
   return residuals_->Use(std::move(loaded), /*rounds_pushed=*/0);
 }
 
-absl::Status DistStore::Save(const std::string& folder, std::string_view own_state) {
+absl::Status DistStore::Save(const std::string& folder,
+                             absl::StatusOr<std::string_view> own_state) {
   return checkpoints_->Save(folder, own_state);
 }
 

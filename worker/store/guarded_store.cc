@@ -152,7 +152,8 @@ absl::Status GuardedStore::LoadResiduals(std::string_view content) {
   return Guarded([&] { return store_->LoadResiduals(content); });
 }
 
-absl::Status GuardedStore::Save(const std::string& folder, std::string_view own_state) {
+absl::Status GuardedStore::Save(const std::string& folder,
+                                absl::StatusOr<std::string_view> own_state) {
   return Guarded([&] { return store_->Save(folder, own_state); });
 }
 

@@ -57,7 +57,7 @@ class GuardedStore final : public KVStore {
   absl::Status LoadOptimizerStates(std::string_view content) override;
   absl::StatusOr<std::string> SaveResiduals() override;
   absl::Status LoadResiduals(std::string_view content) override;
-  absl::Status Save(const std::string& folder, std::string_view own_state) override;
+  absl::Status Save(const std::string& folder, absl::StatusOr<std::string_view> own_state) override;
   absl::Status AwaitSaved() override;
   absl::StatusOr<LoadedCheckpoint> Load(const std::string& folder) override;
   absl::Status ChangeCompression(std::string_view codec_spec, CompressedKeys keys) override;

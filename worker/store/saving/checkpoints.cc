@@ -195,7 +195,8 @@ absl::Status Checkpoints::CopyAll(Draft* draft) {
   return absl::OkStatus();
 }
 
-absl::Status Checkpoints::Save(const std::string& folder, std::string_view own_state) {
+absl::Status Checkpoints::Save(const std::string& folder,
+                               const absl::StatusOr<std::string_view>& own_state) {
   WorkerNode& node = *parts_.node;
   SLIMPS_RETURN_IF_ERROR(node.CheckOpen());
   AwaitSaved().IgnoreError();  // what went wrong was logged
@@ -203,8 +204,9 @@ absl::Status Checkpoints::Save(const std::string& folder, std::string_view own_s
   SLIMPS_ASSIGN_OR_RETURN(const uint64_t id, AgreeOnId());
   draft.manifest = DescribeJob(id);
   // From the first agreement to the second nobody pushes.
-  absl::Status mine = node.rank() == 0 ? MakeFolder(draft.folder) : absl::OkStatus();
-  const auto copy = [&] { return CopyOwn(own_state, &draft); };
+  absl::Status mine = own_state.status();
+  if (mine.ok() && node.rank() == 0) mine = MakeFolder(draft.folder);
+  const auto copy = [&] { return CopyOwn(*own_state, &draft); };
   if (mine.ok()) mine = OrOutOfMemory(copy, kSaving);
   SLIMPS_RETURN_IF_ERROR(node.AgreeOn(mine, kSaving));
   if (node.rank() == 0) mine = CopyAll(&draft);

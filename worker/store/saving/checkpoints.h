@@ -59,7 +59,7 @@ class Checkpoints final {
   ~Checkpoints() { AwaitSaved().IgnoreError(); }
 
   // KVStore::Save, AwaitSaved and Load.
-  absl::Status Save(const std::string& folder, std::string_view own_state);
+  absl::Status Save(const std::string& folder, const absl::StatusOr<std::string_view>& own_state);
   absl::Status AwaitSaved();
   absl::StatusOr<LoadedCheckpoint> Load(const std::string& folder);
 
