@@ -185,14 +185,19 @@ void Checkpoints::DropAtServers(const CheckpointManifest& manifest) {
 }
 
 absl::Status Checkpoints::CopyAll(Draft* draft) {
-  SLIMPS_RETURN_IF_ERROR(TellAll(wire::Checkpoint::COPY, draft->manifest, draft->folder).status());
+  const uint64_t restarts = parts_.node->servers().restarts();
+  // A server that was started again answers these pulls after all workers have sent it again what
+  // it lacks. So its copy is of this round.
   for (const TensorPlan* tensor : parts_.keys->InNameOrder()) {
     const auto pull = [&] { return PullWeights(*tensor); };
     SLIMPS_ASSIGN_OR_RETURN(std::vector<float> weights,
                             OrOutOfMemory(pull, kSaving, tensor->key.typed_name()));
     draft->weights.push_back(std::move(weights));
   }
-  return absl::OkStatus();
+  SLIMPS_RETURN_IF_ERROR(TellAll(wire::Checkpoint::COPY, draft->manifest, draft->folder).status());
+  if (parts_.node->servers().restarts() == restarts) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat(kSaving, ": a server was started again meanwhile, and may lack some pushes"));
 }
 
 absl::Status Checkpoints::Save(const std::string& folder,

@@ -6,7 +6,7 @@
 //   worker-RANK.state     each worker's part (worker/saved/worker_state.h)
 //   manifest.json         written last (worker/saved/checkpoint_manifest.h)
 //
-//   worker 0   Agree | COPY to servers, pull weights | Agree    ...   await files | manifest
+//   worker 0   Agree | pull weights, COPY to servers | Agree    ...   await files | manifest
 //   others     Agree |                               | Agree    ...   own file    |
 //                     nobody pushes here                        training goes on here
 //
