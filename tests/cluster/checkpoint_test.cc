@@ -333,6 +333,27 @@ TEST(Checkpoint, ADamagedFileIsRefusedAndChangesNothing) {
        "the checkpoint lacks it");
 }
 
+// Each node has a folder of its own, where all should see the same.
+TEST(Checkpoint, WorkersThatFindDifferentOnesRefuseBoth) {
+  Job job = MakeJob("none");
+  const std::vector<std::string> folders = {NewFolder("one"), NewFolder("two")};
+  for (const std::string& folder : folders) SaveJob(job, folder);
+  job.load = "none";
+  InProcessCluster cluster(job.cluster);
+  cluster.RunWorkers([&](KVStore& store) {
+    std::vector<std::vector<float>> weights;
+    ASSERT_NO_FATAL_FAILURE(Begin(store, job, &weights));
+    const absl::Status refused = store.Load(folders[store.rank()]).status();
+    if (store.rank() == 0) {
+      EXPECT_EQ(refused.code(), absl::StatusCode::kAborted) << refused;
+    } else {
+      EXPECT_THAT(std::string(refused.message()),
+                  HasSubstr("workers found different checkpoints: " + folders[1]));
+    }
+    ASSERT_NO_FATAL_FAILURE(Step(store, job, 1, &weights));
+  });
+}
+
 TEST(Checkpoint, AFolderWithACheckpointIsNotWrittenOver) {
   Job job = MakeJob("none");
   job.save = NewFolder("twice");

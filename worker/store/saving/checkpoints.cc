@@ -75,14 +75,15 @@ absl::Status Checkpoints::MakeFolder(const std::string& folder) const {
       absl::StrCat(folder, ": there is a checkpoint already; expected a folder without one"));
 }
 
-absl::StatusOr<uint64_t> Checkpoints::AgreeOnId() {
-  std::vector<double> halves(2);
-  ++begun_;
-  if (parts_.node->rank() == 0) {
-    const wire::Header header = parts_.node->membership()->MakeHeader();
-    const uint64_t id = header.incarnation() ^ (header.incarnation_high() + begun_);
-    halves = {static_cast<double>(id >> 32), static_cast<double>(id & 0xFFFFFFFF)};
-  }
+uint64_t Checkpoints::DrawId() {
+  const wire::Header header = parts_.node->membership()->MakeHeader();
+  return header.incarnation() ^ (header.incarnation_high() + ++begun_);
+}
+
+absl::StatusOr<uint64_t> Checkpoints::IdOfWorker0(uint64_t id) {
+  if (parts_.node->rank() != 0) id = 0;
+  std::vector<double> halves = {static_cast<double>(id >> 32),
+                                static_cast<double>(id & 0xFFFFFFFF)};
   SLIMPS_ASSIGN_OR_RETURN(halves, parts_.node->Sum("the number of a checkpoint", halves));
   return (static_cast<uint64_t>(halves[0]) << 32) + static_cast<uint64_t>(halves[1]);
 }
@@ -206,7 +207,7 @@ absl::Status Checkpoints::Save(const std::string& folder,
   SLIMPS_RETURN_IF_ERROR(node.CheckOpen());
   AwaitSaved().IgnoreError();  // what went wrong was logged
   Draft draft{.folder = std::filesystem::absolute(folder).lexically_normal().string()};
-  SLIMPS_ASSIGN_OR_RETURN(const uint64_t id, AgreeOnId());
+  SLIMPS_ASSIGN_OR_RETURN(const uint64_t id, IdOfWorker0(DrawId()));
   draft.manifest = DescribeJob(id);
   // From the first agreement to the second nobody pushes.
   absl::Status mine = own_state.status();

@@ -79,8 +79,9 @@ class Checkpoints final {
   };
 
   absl::Status MakeFolder(const std::string& folder) const;
-  // Agrees with the other workers on a number that worker 0 has drawn.
-  absl::StatusOr<uint64_t> AgreeOnId();
+  uint64_t DrawId();
+  // Returns the id that worker 0 calls it with. Collective.
+  absl::StatusOr<uint64_t> IdOfWorker0(uint64_t id);
   CheckpointManifest DescribeJob(uint64_t id) const;
   absl::StatusOr<WorkerState> TakeProgress(uint64_t id) const;
   absl::Status CopyOwn(std::string_view own_state, Draft* draft);
@@ -95,6 +96,8 @@ class Checkpoints final {
   absl::StatusOr<std::vector<double>> SumOfWriters(const std::vector<double>& values);
 
   absl::StatusOr<Found> Find(const std::string& folder);
+  // Makes sure that all workers have found the same one. Collective.
+  absl::Status AgreeOnFound(const CheckpointManifest& manifest, const std::string& folder);
   absl::Status Use(Found* found);
   // Makes all servers take a step of a checkpoint, and returns their answers.
   absl::StatusOr<std::vector<wire::Header>> TellAll(wire::Checkpoint::Step step,

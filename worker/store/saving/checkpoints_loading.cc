@@ -67,6 +67,18 @@ absl::StatusOr<Checkpoints::Found> Checkpoints::Find(const std::string& folder) 
   return found;
 }
 
+absl::Status Checkpoints::AgreeOnFound(const CheckpointManifest& manifest,
+                                       const std::string& folder) {
+  SLIMPS_ASSIGN_OR_RETURN(const uint64_t id, IdOfWorker0(manifest.id));
+  absl::Status same;
+  if (manifest.id != id) {
+    same = absl::FailedPreconditionError(absl::StrCat(
+        "workers found different checkpoints: ", folder, ": expected checkpoint ", absl::Hex(id),
+        ", which worker 0 has there, got ", absl::Hex(manifest.id)));
+  }
+  return parts_.node->AgreeOn(same, kLoading);
+}
+
 absl::Status Checkpoints::Use(Found* found) {
   const saved::WorkerProgress& progress = found->state.progress;
   parts_.tensors->pulls()->ForgetVersions();
@@ -105,6 +117,7 @@ absl::StatusOr<LoadedCheckpoint> Checkpoints::Load(const std::string& given) {
   const std::string folder = std::filesystem::absolute(given).lexically_normal().string();
   absl::StatusOr<Found> found = OrOutOfMemory([&] { return Find(folder); }, kLoading);
   SLIMPS_RETURN_IF_ERROR(node.AgreeOn(found.status(), kLoading));
+  SLIMPS_RETURN_IF_ERROR(AgreeOnFound(found->manifest, folder));
   absl::Status read;
   if (node.rank() == 0) {
     read = TellAll(wire::Checkpoint::READ, found->manifest, folder).status();
