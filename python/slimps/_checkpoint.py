@@ -51,14 +51,15 @@ class Checkpointed(_gradient_treatment.GradientTreatment):
 
         Keys that were pushed n times go on with round n + 1. Collective, after init of the same
         keys (with any values) and before the first push. The number of servers may differ. The
-        optimizer is that of the checkpoint; set another one afterwards if it is wanted. An error
-        changes nothing.
+        optimizer is that of the checkpoint; set another one afterwards if it is wanted.
 
         Raises
+            These change nothing. Another error, as when a server is lost meanwhile, fails the store.
             NotFoundError: there is no checkpoint.
             DataLossError: a file is damaged.
-            InvalidArgumentError: one of other keys, shapes, compression, type of store, or number
-                of workers.
-            FailedPreconditionError: a push was made.
+            InvalidArgumentError: one of other keys, shapes, compression, type of store, kind of
+                optimizer (if one was set), or number of workers.
+            FailedPreconditionError: a push was made, or workers found different checkpoints.
+            AbortedError: another worker could not do its part.
         """
         return LoadedCheckpoint(*self._store.load(os.fspath(directory)))

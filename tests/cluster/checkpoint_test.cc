@@ -58,6 +58,14 @@ Job MakeJob(const std::string& compression, const std::string& pulls = "none",
   return job;
 }
 
+void UseMoments(wire::OptimizerSpec::Kind kind, wire::OptimizerSpec* optimizer) {
+  optimizer->set_kind(kind);
+  optimizer->set_momentum(0);
+  optimizer->set_beta1(0.9);
+  optimizer->set_beta2(0.99);
+  optimizer->set_epsilon(1e-8);
+}
+
 std::string NewFolder(const std::string& name) {
   const std::string folder = absl::StrCat(::testing::TempDir(), "/", name);
   std::filesystem::remove_all(folder);
@@ -81,7 +89,10 @@ void Begin(KVStore& store, const Job& job, std::vector<std::vector<float>>* weig
         {.key = absl::StrCat("w", k), .shape = job.shapes[k], .value = (*weights)[k]});
   }
   ASSERT_STATUS_OK(store.Init(tensors));
-  ASSERT_STATUS_OK(store.SetOptimizer(job.load.empty() ? job.optimizer : Sgd(1)));
+  // A job that loads begins with other numbers.
+  wire::OptimizerSpec optimizer = job.optimizer;
+  if (!job.load.empty()) optimizer.set_learning_rate(1);
+  ASSERT_STATUS_OK(store.SetOptimizer(optimizer));
   ASSERT_STATUS_OK(store.Barrier());
   for (size_t k = 0; k < job.shapes.size(); ++k) {
     ASSERT_STATUS_OK(store.Pull(tensors[k].key, (*weights)[k], 0));
@@ -184,11 +195,7 @@ TEST(Checkpoint, OtherPartitionsResume) {
 
 TEST(Checkpoint, AdamAndRoundsWithoutAPushResume) {
   Job job = MakeJob("topk:ratio=0.05", "1bit");
-  job.optimizer.set_kind(wire::OptimizerSpec::ADAM);
-  job.optimizer.set_momentum(0);
-  job.optimizer.set_beta1(0.9);
-  job.optimizer.set_beta2(0.99);
-  job.optimizer.set_epsilon(1e-8);
+  UseMoments(wire::OptimizerSpec::ADAM, &job.optimizer);
   job.skips = 3;
   ExpectResumes(job);
 }
@@ -196,11 +203,7 @@ TEST(Checkpoint, AdamAndRoundsWithoutAPushResume) {
 TEST(Checkpoint, OneBitAdamResumesBeforeAndAfterItsFreeze) {
   for (const uint64_t freeze_after : {2, 6}) {
     Job job = MakeJob("1bit", "1bit");
-    job.optimizer.set_kind(wire::OptimizerSpec::ONEBIT_ADAM);
-    job.optimizer.set_momentum(0);
-    job.optimizer.set_beta1(0.9);
-    job.optimizer.set_beta2(0.99);
-    job.optimizer.set_epsilon(1e-8);
+    UseMoments(wire::OptimizerSpec::ONEBIT_ADAM, &job.optimizer);
     job.optimizer.set_freeze_after(freeze_after);
     ExpectResumes(job);
   }
@@ -283,6 +286,9 @@ TEST(Checkpoint, WhatDoesNotFitIsRefusedAndChangesNothing) {
   ExpectRefused(other, folder, Code::kInvalidArgument, "number of keys: expected 4, got 3");
   ExpectRefused(MakeJob("2bit", "1bit"), folder, Code::kInvalidArgument,
                 "compression: expected 2bit");
+  other = job;
+  UseMoments(wire::OptimizerSpec::ADAM, &other.optimizer);
+  ExpectRefused(other, folder, Code::kInvalidArgument, "optimizer: expected ADAM, got SGD");
   other = job;
   other.cluster.workers = 1;
   ExpectRefused(other, folder, Code::kInvalidArgument, "expected 1, got 2");

@@ -128,10 +128,11 @@ SLIMPS_API slimps_status slimps_await_saved(slimps_store* store);
 /* Makes the job what it was when `folder` was saved: keys that were pushed n times go on with round
  * n + 1. Collective, before the first push, on the same keys. The number of servers may differ.
  * Gives this worker's own state, which the caller frees by slimps_free, and the rounds of the key
- * that it had pushed most often. An error changes nothing. Since 1.6.
+ * that it had pushed most often. Since 1.6. These errors change nothing; another, as when a server
+ * is lost meanwhile, fails the store.
  * NOT_FOUND: there is no checkpoint. DATA_LOSS: a file is damaged.
- * INVALID_ARGUMENT: one of other keys, shapes, partitions, compression or number of workers.
- * FAILED_PRECONDITION: a push was made. */
+ * INVALID_ARGUMENT: one of other keys, shapes, compression, kind of optimizer or number of workers.
+ * FAILED_PRECONDITION: a push was made, or workers found different checkpoints. */
 SLIMPS_API slimps_status slimps_load(slimps_store* store, const char* folder, void** own_state,
                                      size_t* bytes, uint64_t* rounds);
 

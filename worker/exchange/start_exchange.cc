@@ -38,12 +38,6 @@ absl::StatusOr<LoadedCheckpoint> Resume(const std::string& folder,
                                         const wire::OptimizerSpec& optimizer, KVStore* store) {
   SLIMPS_ASSIGN_OR_RETURN(LoadedCheckpoint loaded, store->Load(folder));
   const wire::OptimizerSpec saved = loaded.optimizer.value_or(wire::OptimizerSpec());
-  if (saved.kind() != optimizer.kind()) {
-    return absl::InvalidArgumentError(absl::StrCat("checkpoint ", folder, ": optimizer: expected ",
-                                                   wire::OptimizerSpec::Kind_Name(optimizer.kind()),
-                                                   ", got ",
-                                                   wire::OptimizerSpec::Kind_Name(saved.kind())));
-  }
   if (saved.SerializeAsString() != optimizer.SerializeAsString()) {
     SLIMPS_RETURN_IF_ERROR(SetOptimizerTogether(optimizer, store));
   }

@@ -10,7 +10,8 @@
 //   others     Agree |                               | Agree    ...   own file    |
 //                     nobody pushes here                        training goes on here
 //
-// Loading, every worker checks its part and every server reads its own before anything changes.
+// Loading, every worker checks its part and every server reads its own before anything changes. What
+// fails after that fails the store.
 //
 // Owned by the store. Thread-safe, one call at a time; the calling thread waits.
 #ifndef SLIMPS_WORKER_STORE_SAVING_CHECKPOINTS_H_
@@ -98,6 +99,9 @@ class Checkpoints final {
   absl::StatusOr<Found> Find(const std::string& folder);
   // Makes sure that all workers have found the same one. Collective.
   absl::Status AgreeOnFound(const CheckpointManifest& manifest, const std::string& folder);
+  // Makes the job what was found. An error fails the store.
+  absl::Status Apply(Found* found, const std::string& folder);
+  absl::Status AgreeOrFail(const absl::Status& mine);
   absl::Status Use(Found* found);
   // Makes all servers take a step of a checkpoint, and returns their answers.
   absl::StatusOr<std::vector<wire::Header>> TellAll(wire::Checkpoint::Step step,

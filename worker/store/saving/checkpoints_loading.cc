@@ -58,6 +58,12 @@ absl::StatusOr<Checkpoints::Found> Checkpoints::Find(const std::string& folder) 
     return absl::InvalidArgumentError(
         absl::StrCat("checkpoint: compression: expected ", own, ", got ", progress.compression()));
   }
+  const std::optional<wire::OptimizerSpec> optimizer = parts_.codecs->optimizer();
+  if (optimizer.has_value() && optimizer->kind() != progress.optimizer().kind()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "checkpoint: optimizer: expected ", wire::OptimizerSpec::Kind_Name(optimizer->kind()),
+        ", got ", wire::OptimizerSpec::Kind_Name(progress.optimizer().kind())));
+  }
   for (const saved::KeyProgress& key : progress.keys()) {
     const auto same = [&](const wire::KeyInfo& one) { return one.name() == key.name(); };
     if (std::ranges::any_of(found.manifest.tensors, same)) continue;
@@ -125,6 +131,14 @@ absl::StatusOr<LoadedCheckpoint> Checkpoints::Load(const std::string& given) {
     if (!read.ok()) DropAtServers(found->manifest);
   }
   SLIMPS_RETURN_IF_ERROR(node.AgreeOn(read, kLoading, kLongest));
+  SLIMPS_RETURN_IF_ERROR(Apply(&*found, folder));
+  return LoadedCheckpoint{.rounds = parts_.keys->MaxPushedRounds(),
+                          .own_state = std::string(found->state.own),
+                          .optimizer = parts_.codecs->optimizer()};
+}
+
+absl::Status Checkpoints::Apply(Found* found, const std::string& folder) {
+  WorkerNode& node = *parts_.node;
   const uint64_t restarts = node.servers().restarts();
   absl::Status used;
   if (node.rank() == 0) {
@@ -133,16 +147,22 @@ absl::StatusOr<LoadedCheckpoint> Checkpoints::Load(const std::string& given) {
     for (int i = 0; i < 2 && used.ok(); ++i) used = node.Persist();
     DropAtServers(found->manifest);
   }
-  SLIMPS_RETURN_IF_ERROR(node.AgreeOn(used, kLoading, kLongest));
-  used = Use(&*found);
+  SLIMPS_RETURN_IF_ERROR(AgreeOrFail(used));
+  used = Use(found);
   if (used.ok() && node.servers().restarts() != restarts) {
     used = absl::UnavailableError(
         absl::StrCat(kLoading, ": a server was started again meanwhile, and may lack some"));
   }
-  SLIMPS_RETURN_IF_ERROR(node.AgreeOn(used, kLoading, kLongest));
-  return LoadedCheckpoint{.rounds = parts_.keys->MaxPushedRounds(),
-                          .own_state = std::string(found->state.own),
-                          .optimizer = parts_.codecs->optimizer()};
+  return AgreeOrFail(used);
+}
+
+absl::Status Checkpoints::AgreeOrFail(const absl::Status& mine) {
+  WorkerNode& node = *parts_.node;
+  // Before the others hear of it, so that they are told this error.
+  if (!mine.ok()) node.Fail(mine, WorkerNode::Cause::kOurs);
+  const absl::Status agreed = node.AgreeOn(mine, kLoading, kLongest);
+  if (!agreed.ok()) node.Fail(agreed, WorkerNode::Cause::kOurs);
+  return agreed;
 }
 
 }  // namespace slimps
