@@ -382,6 +382,26 @@ TEST(Checkpoint, AFolderWithACheckpointIsNotWrittenOver) {
   EXPECT_EQ(ReadAll(job.save + "/manifest.json"), before);
 }
 
+// The rounds go on without it, and a job that resumes would have it again.
+TEST(Checkpoint, AJobThatAWorkerHasLeftIsNotSaved) {
+  const Job job = MakeJob("none");
+  const std::string folder = NewFolder("left");
+  InProcessCluster cluster(job.cluster);
+  cluster.RunWorkers([&](KVStore& store) {
+    std::vector<std::vector<float>> weights;
+    ASSERT_NO_FATAL_FAILURE(Begin(store, job, &weights));
+    ASSERT_NO_FATAL_FAILURE(Step(store, job, 1, &weights));
+    if (store.rank() == 1) ASSERT_STATUS_OK(store.Leave());
+    const absl::Status refused = store.Save(folder);
+    const auto code =
+        store.rank() == 1 ? absl::StatusCode::kFailedPrecondition : absl::StatusCode::kAborted;
+    EXPECT_EQ(refused.code(), code) << refused;
+    EXPECT_EQ(store.AwaitSaved().code(), absl::StatusCode::kAborted);
+    ASSERT_STATUS_OK(store.Barrier());
+  });
+  EXPECT_FALSE(std::filesystem::exists(folder + "/manifest.json"));
+}
+
 // A server's disk that is full.
 class FullDisk final : public Disk {
  public:

@@ -264,6 +264,10 @@ absl::Status DistStore::LoadResiduals(std::string_view content) {
 
 absl::Status DistStore::Save(const std::string& folder,
                              absl::StatusOr<std::string_view> own_state) {
+  if (tensors_->left()) {
+    own_state = absl::FailedPreconditionError(
+        "saving a checkpoint: expected a worker that takes part in the rounds, got one that left");
+  }
   return checkpoints_->Save(folder, own_state);
 }
 

@@ -71,6 +71,7 @@ class TensorTraffic final {
 
   // Waits as Wait; from then on rounds are made without this worker.
   absl::Status Leave();
+  bool left() const { return left_.load(); }
 
   // Waits as Wait, for a store that is being closed, and sends the reports that are due.
   absl::Status Finish();

@@ -206,6 +206,10 @@ absl::Status Checkpoints::Save(const std::string& folder,
   WorkerNode& node = *parts_.node;
   SLIMPS_RETURN_IF_ERROR(node.CheckOpen());
   AwaitSaved().IgnoreError();  // what went wrong was logged
+  {
+    MutexLock lock(&mutex_);
+    saved_ = absl::AbortedError(absl::StrCat(kSaving, " in ", folder, ": it was not copied"));
+  }
   Draft draft{.folder = std::filesystem::absolute(folder).lexically_normal().string()};
   SLIMPS_ASSIGN_OR_RETURN(const uint64_t id, IdOfWorker0(DrawId()));
   draft.manifest = DescribeJob(id);
