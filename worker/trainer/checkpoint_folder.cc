@@ -48,6 +48,18 @@ absl::StatusOr<std::string> FindCheckpoint(const std::string& folder) {
       absl::StrCat(folder, ": expected a checkpoint, or a folder with some; got none"));
 }
 
+absl::Status CheckNoLaterCheckpoint(const std::string& folder, size_t step) {
+  const std::filesystem::path own = std::filesystem::path(CheckpointOf(folder, step)).filename();
+  for (const std::string& one : NewestFirst(folder)) {
+    if (!IsWhole(one) || std::filesystem::path(one).filename() <= own) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "--checkpoint: expected no checkpoint of a later step than ", step,
+        ", from which this run goes on, got ", one,
+        "; resume from it (--resume), remove it, or give another folder"));
+  }
+  return absl::OkStatus();
+}
+
 void RemoveOldCheckpoints(const std::string& folder, size_t step) {
   const std::filesystem::path newest = std::filesystem::path(CheckpointOf(folder, step)).filename();
   size_t whole = 0;

@@ -18,6 +18,11 @@ std::string CheckpointOf(const std::string& folder, size_t step);
 // NotFound: there is none.
 [[nodiscard]] absl::StatusOr<std::string> FindCheckpoint(const std::string& folder);
 
+// Checks that no whole checkpoint in `folder` is of a later step than `step`, from which a run goes
+// on: its own would be taken for the older ones.
+// FailedPrecondition: there is one (says which).
+[[nodiscard]] absl::Status CheckNoLaterCheckpoint(const std::string& folder, size_t step);
+
 // Removes all but the newest two whole checkpoints, and that after `step`, which is being written.
 void RemoveOldCheckpoints(const std::string& folder, size_t step);
 

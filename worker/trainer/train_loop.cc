@@ -262,6 +262,10 @@ absl::StatusOr<TrainingReport> Train(const TrainOptions& options, const Dataset&
   const wire::OptimizerSpec optimizer = OptimizerOf(options, PlanOf(options, data, *store), *store);
   SLIMPS_ASSIGN_OR_RETURN(const std::unique_ptr<WeightExchange> exchange,
                           StartExchange(store, model->parameters(), optimizer, options.exchange));
+  if (options.checkpoint_every > 0) {
+    const size_t step = std::max<size_t>(exchange->steps(), store->former_rounds());
+    SLIMPS_RETURN_IF_ERROR(CheckNoLaterCheckpoint(options.checkpoint, step));
+  }
   TrainingReport report;
   Trainer trainer(options, data, model, store, exchange.get(), observer);
   SLIMPS_RETURN_IF_ERROR(trainer.Run(&report));

@@ -35,6 +35,15 @@ TEST_F(CheckpointFolder, TheNewestWholeOneIsFound) {
             absl::StatusCode::kNotFound);
 }
 
+TEST_F(CheckpointFolder, ALaterWholeOneIsRefused) {
+  MakeWhole(10);
+  Make(30);  // one that failed
+  EXPECT_TRUE(CheckNoLaterCheckpoint(folder_, 10).ok());
+  const absl::Status later = CheckNoLaterCheckpoint(folder_, 9);
+  EXPECT_EQ(later.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(later.message().find(CheckpointOf(folder_, 10)), absl::string_view::npos) << later;
+}
+
 TEST_F(CheckpointFolder, TwoWholeOnesAreKeptBesideTheOneUnderWay) {
   for (const size_t step : {10, 20, 30}) MakeWhole(step);
   Make(25);  // one that failed
