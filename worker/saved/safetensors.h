@@ -23,6 +23,11 @@ struct SafetensorsEntry {
   uint64_t elements = 0;
 };
 
+// Returns the names of tensors in the file: without the type of their keys ("conv1.weight" for
+// "s:conv1.weight", "5" for "i:5"), except where that is not unique, reserved, or looks like one with
+// a type.
+std::vector<std::string> SafetensorsNames(const std::vector<std::string>& typed_names);
+
 // Returns all that comes before the values of these tensors, which follow in this order.
 std::string SafetensorsHead(const std::vector<SafetensorsEntry>& tensors, uint64_t rounds);
 

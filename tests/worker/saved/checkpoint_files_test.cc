@@ -86,5 +86,10 @@ TEST(Safetensors, TheHeadSaysWhereEachTensorLies) {
                         R"("b":{"dtype":"F32","shape":[3],"data_offsets":[24,36]})"));
 }
 
+TEST(Safetensors, NamesThatWouldCollideKeepTheirTypes) {
+  EXPECT_EQ(SafetensorsNames({"i:5", "s:5", "i:6", "s:w", "s:__metadata__", "s:i:5"}),
+            (std::vector<std::string>{"i:5", "s:5", "6", "w", "s:__metadata__", "s:i:5"}));
+}
+
 }  // namespace
 }  // namespace slimps

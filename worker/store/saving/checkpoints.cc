@@ -257,10 +257,13 @@ absl::StatusOr<wire::CheckpointFile> Checkpoints::WriteOwn(const Draft& draft) c
 }
 
 absl::StatusOr<wire::CheckpointFile> Checkpoints::WriteWeights(const Draft& draft) const {
+  std::vector<std::string> keys;
+  for (const wire::KeyInfo& tensor : draft.manifest.tensors) keys.push_back(tensor.name());
+  const std::vector<std::string> names = SafetensorsNames(keys);
   std::vector<SafetensorsEntry> entries;
   for (size_t i = 0; i < draft.weights.size(); ++i) {
     const wire::KeyInfo& tensor = draft.manifest.tensors[i];
-    entries.push_back({.name = PlainName(tensor.name()),
+    entries.push_back({.name = names[i],
                        .shape = {tensor.shape().begin(), tensor.shape().end()},
                        .elements = draft.weights[i].size()});
   }
