@@ -302,6 +302,7 @@ class KVStore {
 
   // Waits until the newest Save is written, and returns how that went, on each worker alike.
   // Unavailable: this worker's disk refused it (says which file and why).
+  // FailedPrecondition: nodes see different folders.
   // Aborted: another node could not do its part; worker 0 says which file of a server, and why. Or
   // the newest Save failed.
   [[nodiscard]] virtual absl::Status AwaitSaved() { return absl::OkStatus(); }

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/saved/snapshot_file.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <array>
 #include <bit>
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 #include <string_view>
-#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -96,15 +98,20 @@ absl::Status SnapshotWriter::Commit() {
 }
 
 absl::StatusOr<std::unique_ptr<SnapshotReader>> SnapshotReader::Open(const std::string& path) {
-  std::FILE* const file = std::fopen(path.c_str(), "rb");
+  // To open a pipe would wait for its writer.
+  const int opened = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  std::FILE* const file = opened < 0 ? nullptr : fdopen(opened, "rb");
   if (file == nullptr) {
     const int error = errno;
+    if (opened >= 0) close(opened);
     const std::string why = absl::StrCat("cannot read ", path, ": ", strerror(error));
     return error == ENOENT ? absl::NotFoundError(why) : absl::DataLossError(why);
   }
-  std::error_code error;
-  const uint64_t bytes = std::filesystem::file_size(path, error);
-  std::unique_ptr<SnapshotReader> reader(new SnapshotReader(path, file, error ? 0 : bytes));
+  struct stat about = {};
+  const bool is_file = fstat(opened, &about) == 0 && S_ISREG(about.st_mode);
+  const uint64_t bytes = is_file ? static_cast<uint64_t>(about.st_size) : 0;
+  std::unique_ptr<SnapshotReader> reader(new SnapshotReader(path, file, bytes));
+  if (!is_file) return reader->Damaged("expected a regular file");
   SLIMPS_RETURN_IF_ERROR(reader->ReadMagic());
   SLIMPS_ASSIGN_OR_RETURN(const Head head, reader->ReadHead());
   if (head.kind != SnapshotRecord::kPrologue) return reader->Damaged("its prologue is missing");

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <optional>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -28,6 +29,17 @@ absl::Status CheckFolder(const std::string& folder) {
   }
   if (!std::filesystem::exists(folder + "/" + kManifest, error)) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(folder, ": there is a checkpoint already"));
+}
+
+// Tells if a file's name is that of a server's images.
+bool IsImages(std::string_view name) {
+  constexpr std::string_view kBegin = "server-";
+  constexpr std::string_view kEnd = ".images";
+  if (name.size() <= kBegin.size() + kEnd.size()) return false;
+  if (!name.starts_with(kBegin) || !name.ends_with(kEnd)) return false;
+  name.remove_prefix(kBegin.size());
+  name.remove_suffix(kEnd.size());
+  return name.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
 // Returns the same error by another code where its own would mean that this server is gone, and
@@ -192,9 +204,9 @@ absl::StatusOr<wire::CheckpointFile> Checkpointer::Write(const Request& request)
 absl::Status Checkpointer::Read(const wire::Checkpoint& what) {
   absl::Status read;
   for (const std::string& name : what.files()) {
-    if (name.empty() || name.find('/') != std::string::npos) {
+    if (!IsImages(name)) {
       read.Update(absl::InvalidArgumentError(
-          absl::StrCat("file \"", name, "\" of a checkpoint: expected a name without a folder")));
+          absl::StrCat("file \"", name, "\" of a checkpoint: expected a name as server-0.images")));
     }
     if (read.ok()) read = ReadFile(absl::StrCat(what.folder(), "/", name));
   }

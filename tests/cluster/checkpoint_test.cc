@@ -2,6 +2,7 @@
 // Whole jobs that are saved in a folder and loaded into another cluster.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cerrno>
 #include <filesystem>
@@ -330,6 +331,11 @@ TEST(Checkpoint, ADamagedFileIsRefusedAndChangesNothing) {
     with(name, flipped(name), Code::kDataLoss, name);
   }
   with("server-1.images", "", Code::kDataLoss, "server-1.images");
+  const std::string pipe = folder + "/server-0.images";
+  std::filesystem::rename(pipe, pipe + "-kept");
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  ExpectRefused(job, folder, Code::kDataLoss, "expected a regular file");
+  std::filesystem::rename(pipe + "-kept", pipe);
   const std::string other = NewFolder("another");
   SaveJob(job, other);
   with("server-1.images", ReadAll(other + "/server-1.images"), Code::kDataLoss,
@@ -380,6 +386,28 @@ TEST(Checkpoint, AFolderWithACheckpointIsNotWrittenOver) {
     EXPECT_THAT(std::string(late.message()), HasSubstr("before the first push"));
   });
   EXPECT_EQ(ReadAll(job.save + "/manifest.json"), before);
+}
+
+// Each node has a folder of its own, where all should see the same.
+TEST(Checkpoint, AFolderThatIsNotTheSameForAllIsNoCheckpoint) {
+  const Job job = MakeJob("none");
+  const std::vector<std::string> folders = {NewFolder("first"), NewFolder("second")};
+  std::filesystem::create_directories(folders[1]);
+  InProcessCluster cluster(job.cluster);
+  cluster.RunWorkers([&](KVStore& store) {
+    std::vector<std::vector<float>> weights;
+    ASSERT_NO_FATAL_FAILURE(Begin(store, job, &weights));
+    ASSERT_NO_FATAL_FAILURE(Step(store, job, 1, &weights));
+    ASSERT_STATUS_OK(store.Save(folders[store.rank()]));
+    const absl::Status saved = store.AwaitSaved();
+    if (store.rank() == 0) {
+      EXPECT_THAT(std::string(saved.message()),
+                  HasSubstr(folders[0] + "/worker-1.state: expected"));
+    } else {
+      EXPECT_EQ(saved.code(), absl::StatusCode::kAborted) << saved;
+    }
+  });
+  EXPECT_FALSE(std::filesystem::exists(folders[0] + "/manifest.json"));
 }
 
 // The rounds go on without it, and a job that resumes would have it again.

@@ -52,10 +52,10 @@ absl::Status CheckNoLaterCheckpoint(const std::string& folder, size_t step) {
   const std::filesystem::path own = std::filesystem::path(CheckpointOf(folder, step)).filename();
   for (const std::string& one : NewestFirst(folder)) {
     if (!IsWhole(one) || std::filesystem::path(one).filename() <= own) continue;
-    return absl::FailedPreconditionError(absl::StrCat(
-        "--checkpoint: expected no checkpoint of a later step than ", step,
-        ", from which this run goes on, got ", one,
-        "; resume from it (--resume), remove it, or give another folder"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("--checkpoint: expected no checkpoint of a later step than ", step,
+                     ", from which this run goes on, got ", one,
+                     "; resume from it (--resume), remove it, or give another folder"));
   }
   return absl::OkStatus();
 }

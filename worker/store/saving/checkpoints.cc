@@ -291,6 +291,19 @@ absl::StatusOr<std::vector<double>> Checkpoints::SumOfWriters(const std::vector<
       kLongest);
 }
 
+absl::Status Checkpoints::CheckFiles(const Draft& draft) const {
+  for (const wire::CheckpointFile& file : draft.manifest.files) {
+    const std::string path = absl::StrCat(draft.folder, "/", file.name());
+    std::error_code error;
+    const uint64_t bytes = std::filesystem::file_size(path, error);
+    if (!error && bytes == file.bytes()) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        path, ": expected ", file.bytes(), " bytes, which its node has written, got ",
+        error ? error.message() : absl::StrCat(bytes), "; every node must see the same folder"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Checkpoints::Finish(Draft draft) {
   const size_t rank = parts_.node->rank();
   const absl::StatusOr<wire::CheckpointFile> own = WriteOwn(draft);
@@ -311,8 +324,11 @@ absl::Status Checkpoints::Finish(Draft draft) {
       file.set_bytes(static_cast<uint64_t>(values[1 + 2 * worker]));
       file.set_crc32(static_cast<uint32_t>(values[2 + 2 * worker]));
     }
-    mine = WriteFileDurably(absl::StrCat(draft.folder, "/", CheckpointManifest::kFile),
-                            BuildManifest(draft.manifest));
+    mine = CheckFiles(draft);
+    if (mine.ok()) {
+      mine = WriteFileDurably(absl::StrCat(draft.folder, "/", CheckpointManifest::kFile),
+                              BuildManifest(draft.manifest));
+    }
   }
   SLIMPS_ASSIGN_OR_RETURN(const std::vector<double> failed, SumOfWriters({mine.ok() ? 0.0 : 1.0}));
   SLIMPS_RETURN_IF_ERROR(mine);

@@ -93,6 +93,8 @@ class Checkpoints final {
   absl::StatusOr<wire::CheckpointFile> WriteOwn(const Draft& draft) const;
   absl::StatusOr<wire::CheckpointFile> WriteWeights(const Draft& draft) const;
   absl::Status WriteAll(Draft* draft);
+  // Checks that worker 0 sees the files of all nodes.
+  absl::Status CheckFiles(const Draft& draft) const;
   // Sums this thread's values over the workers, as WorkerNode::Sum does for callers.
   absl::StatusOr<std::vector<double>> SumOfWriters(const std::vector<double>& values);
 

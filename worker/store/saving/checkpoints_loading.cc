@@ -78,9 +78,9 @@ absl::Status Checkpoints::AgreeOnFound(const CheckpointManifest& manifest,
   SLIMPS_ASSIGN_OR_RETURN(const uint64_t id, IdOfWorker0(manifest.id));
   absl::Status same;
   if (manifest.id != id) {
-    same = absl::FailedPreconditionError(absl::StrCat(
-        "workers found different checkpoints: ", folder, ": expected checkpoint ", absl::Hex(id),
-        ", which worker 0 has there, got ", absl::Hex(manifest.id)));
+    same = absl::FailedPreconditionError(
+        absl::StrCat("workers found different checkpoints: ", folder, ": expected checkpoint ",
+                     absl::Hex(id), ", which worker 0 has there, got ", absl::Hex(manifest.id)));
   }
   return parts_.node->AgreeOn(same, kLoading);
 }
