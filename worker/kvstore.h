@@ -308,7 +308,8 @@ class KVStore {
   [[nodiscard]] virtual absl::Status AwaitSaved() { return absl::OkStatus(); }
 
   // Makes the job what it was when `folder` was saved: keys that were pushed n times go on with
-  // round n + 1. Collective. The number of servers may differ.
+  // round n + 1. Collective; a worker that came back (former_rounds() > 0) must not call it. The
+  // number of servers may differ.
   // REQUIRES: the same keys were initialised, with any values; no push was made; no pull is under
   // way. Set the optimizer and hyperparameters afterwards only if others are wanted.
   // Everything is read and checked first. These errors change nothing:

@@ -33,9 +33,9 @@ class Checkpointed(_gradient_treatment.GradientTreatment):
         writing failed is no checkpoint, and load refuses it.
 
         Raises
-            FailedPreconditionError: there is a checkpoint already, or a node does not see the
-                directory.
-            UnavailableError: this worker's disk refused it.
+            FailedPreconditionError: there is a checkpoint already, a node does not see the
+                directory, or this worker has left the rounds.
+            UnavailableError: this worker's disk refused it, or a server was started again.
             AbortedError: another node could not do its part.
         """
         self._store.save(os.fspath(directory), own_state)
@@ -51,10 +51,13 @@ class Checkpointed(_gradient_treatment.GradientTreatment):
 
         Keys that were pushed n times go on with round n + 1. Collective, after init of the same
         keys (with any values) and before the first push. The number of servers may differ. The
-        optimizer is that of the checkpoint; set another one afterwards if it is wanted.
+        optimizer is that of the checkpoint; set another one afterwards if it is wanted. A worker
+        that came back into its job (former_rounds > 0) must skip this: the others call it no more.
+
+        The errors below change nothing. Another one, as when a server is lost meanwhile, fails the
+        store.
 
         Raises
-            These change nothing. Another error, as when a server is lost meanwhile, fails the store.
             NotFoundError: there is no checkpoint.
             DataLossError: a file is damaged.
             InvalidArgumentError: one of other keys, shapes, compression, type of store, kind of

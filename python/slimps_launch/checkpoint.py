@@ -54,18 +54,25 @@ def check_seal(content):
 def read_manifest(folder):
     """Returns the manifest of the checkpoint.
 
-    LaunchError: it is damaged, or none of this format.
+    LaunchError: it cannot be read, is damaged, or none of this format.
     """
-    with open(os.path.join(folder, MANIFEST), "rb") as file:
-        content = file.read()
+    try:
+        with open(os.path.join(folder, MANIFEST), "rb") as file:
+            content = file.read()
+    except OSError as error:
+        raise errors.LaunchError("%s: %s: %s" % (folder, MANIFEST, error.strerror)) from error
     wrong = check_seal(content)
     if wrong:
         raise errors.LaunchError("%s: %s" % (folder, wrong))
-    manifest = json.loads(content)
-    if manifest.get("format") != FORMAT:
+    try:
+        manifest = json.loads(content)
+        found = manifest["format"]
+    except (ValueError, TypeError, KeyError) as error:
         raise errors.LaunchError(
-            '%s: expected format "%s", got "%s"' % (folder, FORMAT, manifest.get("format"))
-        )
+            '%s: %s: expected JSON of format "%s", got none' % (folder, MANIFEST, FORMAT)
+        ) from error
+    if found != FORMAT:
+        raise errors.LaunchError('%s: expected format "%s", got "%s"' % (folder, FORMAT, found))
     return manifest
 
 

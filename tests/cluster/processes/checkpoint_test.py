@@ -6,6 +6,7 @@ import os
 import shutil
 import tempfile
 import unittest
+import zlib
 
 from process_cluster import ProcessCluster
 from slimps_launch import checkpoint
@@ -134,6 +135,25 @@ class CheckpointTest(unittest.TestCase):
                 self.assertIn("No such file", self.said(folder, manifest, name))
             write(path, whole)
         self.assertEqual([], list(checkpoint.damage(folder, checkpoint.read_manifest(folder))))
+
+    def test_a_manifest_that_cannot_be_read_is_said(self):
+        path = self.path(checkpoint.MANIFEST)
+        os.mkdir(path)
+        with self.assertRaisesRegex(errors.LaunchError, "manifest.json: Is a directory"):
+            checkpoint.read_manifest(self.folder)
+        os.rmdir(path)
+        for begin in (b"[", b'{"format": "other"', b"{\xff", b"{}"):
+            write(path, begin + checkpoint.SEAL + b'%08x"\n}\n' % zlib.crc32(begin))
+            with self.assertRaisesRegex(errors.LaunchError, "expected .*format"):
+                checkpoint.read_manifest(self.folder)
+
+    def test_a_folder_with_later_checkpoints_is_refused(self):
+        saving = ["--checkpoint", self.path("saved"), "--checkpoint_every", "10"]
+        self.train(saving + ["--max_steps", "10"], servers=1)
+        with ProcessCluster(2, 1, TRAIN + saving) as cluster:
+            cluster.wait_for_end(["worker0", "worker1"])
+            self.assertEqual(1, cluster.processes["worker0"].returncode)
+            self.assertIn("saved/step-000000010; resume from it", cluster.output("worker0"))
 
     def said(self, folder, manifest, name):
         """Returns what is said of a damaged file."""
