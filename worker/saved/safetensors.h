@@ -24,8 +24,8 @@ struct SafetensorsEntry {
 };
 
 // Returns the names of tensors in the file: without the type of their keys ("conv1.weight" for
-// "s:conv1.weight", "5" for "i:5"), except where that is not unique, reserved, or looks like one with
-// a type.
+// "s:conv1.weight", "5" for "i:5"), except where that is not unique, reserved, or looks like one
+// with a type.
 std::vector<std::string> SafetensorsNames(const std::vector<std::string>& typed_names);
 
 // Returns all that comes before the values of these tensors, which follow in this order.

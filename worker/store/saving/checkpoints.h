@@ -10,8 +10,8 @@
 //   others     Agree |                               | Agree    ...   own file    |
 //                     nobody pushes here                        training goes on here
 //
-// Loading, every worker checks its part and every server reads its own before anything changes. What
-// fails after that fails the store.
+// Loading, every worker checks its part and every server reads its own before anything changes.
+// What fails after that fails the store.
 //
 // Owned by the store. Thread-safe, one call at a time; the calling thread waits.
 #ifndef SLIMPS_WORKER_STORE_SAVING_CHECKPOINTS_H_
