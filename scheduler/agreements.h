@@ -12,11 +12,11 @@
 
 #include "proto/slimps.pb.h"
 #include "scheduler/barrier.h"
-#include "scheduler/compression_roll.h"
+#include "scheduler/decisions/compression_roll.h"
+#include "scheduler/decisions/threshold_decision.h"
 #include "scheduler/membership_table.h"
 #include "scheduler/outbox.h"
 #include "scheduler/placement.h"
-#include "scheduler/threshold_decision.h"
 
 namespace slimps {
 

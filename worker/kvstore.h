@@ -405,9 +405,9 @@ class KVStore {
   // Returns what this worker's pushes of one key carried, for stores that count by key.
   virtual PushCounts push_counts(const Key&) const { return {}; }
 
-  // Returns how many rounds of all keys a former process of this worker's rank took part in. 0: there
-  // was none. Not 0: this process was started again and the job goes on: Init has kept the servers'
-  // weights, and training goes on with the step after so many.
+  // Returns how many rounds of all keys a former process of this worker's rank took part in. 0:
+  // there was none. Not 0: this process was started again and the job goes on: Init has kept the
+  // servers' weights, and training goes on with the step after so many.
   virtual uint64_t former_rounds() const { return 0; }
 
   // True if the next pushes are measured for the threshold table. They go out one by one. Other

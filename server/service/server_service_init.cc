@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ServerService: what workers say at their start. First values, the optimizer's state, and questions
-// where partitions stand.
+// ServerService: what workers say at their start. First values, the optimizer's state, and
+// questions where partitions stand.
 #include <optional>
 #include <utility>
 

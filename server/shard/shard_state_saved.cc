@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What snapshots, checkpoints and workers that come back need of a shard's state, and what the state
-// takes from them.
+// What snapshots, checkpoints and workers that come back need of a shard's state, and what the
+// state takes from them.
 #include <algorithm>
 #include <utility>
 

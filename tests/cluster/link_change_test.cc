@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "proto/base/mutex.h"
-#include "scheduler/threshold_decision.h"
+#include "scheduler/decisions/threshold_decision.h"
 #include "tests/cluster/in_process_cluster.h"
 #include "tests/cluster/random_values.h"
 #include "worker/plan/compression_plan.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "scheduler/compression_roll.h"
+#include "scheduler/decisions/compression_roll.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "scheduler/policy_control.h"
+#include "scheduler/decisions/policy_control.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <string>
 
 #include "compress/policy/controllers/messages.h"
-#include "scheduler/threshold_decision.h"
+#include "scheduler/decisions/threshold_decision.h"
 
 namespace slimps {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "scheduler/threshold_decision.h"
+#include "scheduler/decisions/threshold_decision.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

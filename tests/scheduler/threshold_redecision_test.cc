@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "compress/policy/measured_rounds.h"
-#include "scheduler/threshold_decision.h"
+#include "scheduler/decisions/threshold_decision.h"
 
 namespace slimps {
 namespace {

@@ -146,7 +146,7 @@ absl::StatusOr<bool> DistStore::TakeUp(const std::vector<TensorPlan>& plans, Com
 absl::Status DistStore::SetOptimizer(const wire::OptimizerSpec& spec) {
   SLIMPS_RETURN_IF_ERROR(node_.CheckOpen());
   SLIMPS_RETURN_IF_ERROR(codecs_.CheckOptimizer(spec));
-  // The servers of a job that goes on have it, and perhaps a newer one. Whether it does, Init finds.
+  // The servers of a job that goes on have it, and perhaps a newer one. Init finds if it goes on.
   const bool goes_on = node_.returning() && (keys_.empty() || rank_return_->rounds() > 0);
   if (rank() == 0 && !goes_on) SLIMPS_RETURN_IF_ERROR(SendOptimizer(spec));
   codecs_.UseOptimizer(spec);

@@ -6,7 +6,7 @@
 //   b             1 2 3 4 5   7        the push of round 6 was lost with it
 //   c             1 2 3 4 5 6          it died before it pushed round 7
 //
-//   this process  begins all of them with round 8, and pushes nothing in b's round 6 and c's round 7
+//   this process  begins all with round 8, and pushes nothing in b's round 6 and c's round 7
 //
 // So the others, who wait for these rounds, go on. All tensors begin with one round, as training
 // steps push them; those that no worker has ever pushed are left alone. Until its first push this
@@ -53,7 +53,8 @@ class RankReturn final {
   // null: why a job that has had rounds cannot go on with this process.
   // NotFound: a partition has no first value yet, so the job is still at its start.
   // DataLoss: a server lacks rounds that it had, or the tensors are not pushed in one rhythm.
-  // FailedPrecondition: the store's mode has no rounds, or there is a hindrance. Nothing was pushed.
+  // FailedPrecondition: the store's mode has no rounds, or there is a hindrance. Nothing was
+  // pushed.
   [[nodiscard]] absl::Status TakeUp(const std::vector<TensorPlan>& tensors, Combine combine,
                                     const char* hindrance);
 

@@ -82,7 +82,8 @@ absl::Status SumOverWorkers(const TrainOptions& options, size_t steps_per_epoch,
   uint64_t none = 0;
   const size_t every = std::max<size_t>(1, options.evaluate_every);
   AddRows(options.epochs, steps_per_epoch, &report->epochs, &none, &counts);
-  AddRows(report->steps / every, every, &report->evaluations, &none, &counts);
+  const size_t evaluations = options.evaluate_every > 0 ? report->steps / every : 0;
+  AddRows(evaluations, every, &report->evaluations, &none, &counts);
   std::vector<double> mine;
   for (const uint64_t* count : counts) mine.push_back(static_cast<double>(*count));
   // The scheduler sums finite numbers only. A worker with a non-finite norm sends 0, and a flag

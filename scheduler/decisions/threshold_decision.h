@@ -12,8 +12,8 @@
 // A job that goes on measuring reports again, each time with a higher generation. A worker's newest
 // report counts. When every worker has reported generation g or a later one, g is decided anew,
 // with hysteresis against what is in force.
-#ifndef SLIMPS_SCHEDULER_THRESHOLD_DECISION_H_
-#define SLIMPS_SCHEDULER_THRESHOLD_DECISION_H_
+#ifndef SLIMPS_SCHEDULER_DECISIONS_THRESHOLD_DECISION_H_
+#define SLIMPS_SCHEDULER_DECISIONS_THRESHOLD_DECISION_H_
 
 #include <cstdint>
 #include <map>
@@ -26,7 +26,7 @@
 #include "compress/policy/threshold_choice.h"
 #include "compress/policy/threshold_table.h"
 #include "proto/slimps.pb.h"
-#include "scheduler/policy_control.h"
+#include "scheduler/decisions/policy_control.h"
 
 namespace slimps {
 
@@ -90,4 +90,4 @@ class ThresholdDecision final {
 
 }  // namespace slimps
 
-#endif  // SLIMPS_SCHEDULER_THRESHOLD_DECISION_H_
+#endif  // SLIMPS_SCHEDULER_DECISIONS_THRESHOLD_DECISION_H_

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "scheduler/policy_control.h"
+#include "scheduler/decisions/policy_control.h"
 
 #include <algorithm>
 #include <optional>

@@ -8,8 +8,8 @@
 //
 // The first reports make the controller. It begins anew, or goes on from the state that resumed
 // workers bring.
-#ifndef SLIMPS_SCHEDULER_POLICY_CONTROL_H_
-#define SLIMPS_SCHEDULER_POLICY_CONTROL_H_
+#ifndef SLIMPS_SCHEDULER_DECISIONS_POLICY_CONTROL_H_
+#define SLIMPS_SCHEDULER_DECISIONS_POLICY_CONTROL_H_
 
 #include <cstdint>
 #include <map>
@@ -58,4 +58,4 @@ class PolicyControl final {
 
 }  // namespace slimps
 
-#endif  // SLIMPS_SCHEDULER_POLICY_CONTROL_H_
+#endif  // SLIMPS_SCHEDULER_DECISIONS_POLICY_CONTROL_H_

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Notes how each worker says that it compresses, and finds workers that differ. That may be on
 // purpose, but is more often a mistake. Owned by SchedulerState. Pure.
-#ifndef SLIMPS_SCHEDULER_COMPRESSION_ROLL_H_
-#define SLIMPS_SCHEDULER_COMPRESSION_ROLL_H_
+#ifndef SLIMPS_SCHEDULER_DECISIONS_COMPRESSION_ROLL_H_
+#define SLIMPS_SCHEDULER_DECISIONS_COMPRESSION_ROLL_H_
 
 #include <cstdint>
 #include <map>
@@ -30,4 +30,4 @@ class CompressionRoll final {
 
 }  // namespace slimps
 
-#endif  // SLIMPS_SCHEDULER_COMPRESSION_ROLL_H_
+#endif  // SLIMPS_SCHEDULER_DECISIONS_COMPRESSION_ROLL_H_
