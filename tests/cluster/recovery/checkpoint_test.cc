@@ -157,7 +157,12 @@ void ExpectResumes(Job job) {
     second.cluster.servers = servers;
     second.save_after = 0;
     second.load = job.save;
-    EXPECT_TRUE(Train(second) == whole);
+    const End end = Train(second);
+    EXPECT_TRUE(end.weights == whole.weights);
+    EXPECT_TRUE(end.states == whole.states);
+    // Their content names the cut, which for codecs with phases depends on the number of servers.
+    if (job.cluster.store.compression == "powersgd" && servers != job.cluster.servers) continue;
+    EXPECT_TRUE(end.residuals == whole.residuals);
   }
 }
 
