@@ -68,7 +68,8 @@ void UseMoments(wire::OptimizerSpec::Kind kind, wire::OptimizerSpec* optimizer) 
 }
 
 std::string NewFolder(const std::string& name) {
-  const std::string folder = absl::StrCat(::testing::TempDir(), "/", name);
+  const std::string folder =
+      std::filesystem::path(absl::StrCat(::testing::TempDir(), "/", name)).lexically_normal();
   std::filesystem::remove_all(folder);
   return folder;
 }

@@ -36,6 +36,7 @@ OutgoingItem Push(uint64_t round, const wire::ItemId& id = Id(1)) {
 OutgoingItem Init(const wire::ItemId& id = Id(1)) {
   wire::InitItem item;
   *item.mutable_id() = id;
+  item.set_format(wire::RAW_F32);
   return {.item = item, .payload = SomePayload(), .key_name = "s:w", .done = {}};
 }
 
@@ -86,6 +87,9 @@ TEST(KeptItemsTest, PullsAndStatesAreNotKept) {
   OutgoingItem state = Init();
   std::get<wire::InitItem>(state.item).mutable_state()->set_tensor(1);
   kept.Keep(0, state);
+  OutgoingItem question = Init();
+  std::get<wire::InitItem>(question.item).set_format(wire::ABSENT);
+  kept.Keep(0, question);
   EXPECT_EQ(kept.bytes(), 0u);
   EXPECT_THAT(*kept.StartReplay(0), IsEmpty());
 }
