@@ -163,7 +163,7 @@ class PlainLook final {
     return item.rows().size() <= limits_.max_row_bytes;
   }
   bool IsPlainItem(const wire::ItemStatus& item) const {
-    return IsPlainText(item.status().message());
+    return IsPlainText(item.status().message()) && !item.has_standing();
   }
   bool IsPlainItem(const wire::PullReplyItem& item) const {
     return wire::Format_IsValid(item.format()) && IsPlainText(item.status().message()) &&

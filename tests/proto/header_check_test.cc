@@ -289,6 +289,10 @@ void SpoilEachField(google::protobuf::Message* message,
       for (uint32_t more = 0; more < 4; ++more) reflection.AddUInt32(message, field, more);
       check(field->full_name());  // four numbers where three are allowed
       reflection.ClearField(message, field);
+    } else if (field->is_repeated() && field->cpp_type() == Field::CPPTYPE_UINT64) {
+      for (uint64_t more = 0; more < 4; ++more) reflection.AddUInt64(message, field, more);
+      check(field->full_name());
+      reflection.ClearField(message, field);
     } else if (field->is_repeated()) {
       ASSERT_EQ(field->cpp_type(), Field::CPPTYPE_MESSAGE)
           << field->full_name() << ": say how to spoil it";
