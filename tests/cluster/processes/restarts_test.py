@@ -52,11 +52,13 @@ class RestartsTest(unittest.TestCase):
         files = os.environ.get("TEST_TMPDIR", "/tmp")
         weights = os.path.join(files, "weights")
         flags = TRAIN + flags + ["--save_weights", weights + "{rank}"]
+        said = {}  # by processes that were killed: the next one's output replaces theirs
         with ProcessCluster(2, 2, flags, snapshots=snapshots) as cluster:
             for step, name in enumerate(kills):
                 cluster.wait_for_line("worker0", "step %d/" % (60 * (step + 1)))
                 cluster.kill(name)
                 cluster.wait_for_end([name])
+                said[name] = said.get(name, "") + cluster.output(name)
                 time.sleep(pause)
                 if name == "scheduler":
                     cluster.start_scheduler()
@@ -65,7 +67,7 @@ class RestartsTest(unittest.TestCase):
                 else:
                     cluster.start_server(int(name[-1]))
             statuses = cluster.wait_for_all()
-            outputs = {name: cluster.output(name) for name in statuses}
+            outputs = {name: said.get(name, "") + cluster.output(name) for name in statuses}
         self.assertEqual(set(statuses.values()), {0}, (statuses, outputs))
         self.assertEqual(read(weights + "0"), read(weights + "1"))
         return read(weights + "0"), outputs
