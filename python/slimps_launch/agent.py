@@ -137,7 +137,7 @@ def main():
         shared = cores.share(os.sched_getaffinity(0), servers, len(what["nodes"]) - servers)
         if shared:
             agent.write("slimps: %s: %s" % (socket.gethostname(), cores.words(shared, servers)))
-    # Of mode 0700, and gone with the job.
+    # The folder has mode 0700 and is gone with the job.
     with tempfile.TemporaryDirectory(prefix="slimps-keys-") as key_folder:
         for number, node in enumerate(what["nodes"]):
             if "key" in node:

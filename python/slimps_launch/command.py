@@ -181,7 +181,7 @@ def launch(arguments, installation):
         if job.keys:
             job.keys.check(job.workers, job.servers)
         elif where in ("local", "ssh") and not options.insecure:
-            # Of mode 0700, and gone with the job.
+            # The folder has mode 0700 and is gone with the job.
             folder = until_the_end.enter_context(tempfile.TemporaryDirectory(prefix="slimps-keys-"))
             job.keys = keys.make(folder, job.workers, job.servers)
         until_the_end.enter_context(restarts.prepared(job, options))

@@ -47,13 +47,13 @@ class Scaling:
             )
         if found_inf is None and not self._is_used and not self._asks:
             return True
-        if self._store.former_rounds and not self._is_used:
+        told = [0.0, 0.0] if found_inf is None else [1.0, float(found_inf.item() != 0)]
+        scalers, not_finite = self._store.all_reduce_sum(told)
+        if scalers > 0 and not self._is_used and self._store.former_rounds > 0:
             raise FailedPreconditionError(
                 "GradScaler: this worker was started again, and its former process knew the scale; "
                 "expected a job without one, or without restarts of workers"
             )
-        told = [0.0, 0.0] if found_inf is None else [1.0, float(found_inf.item() != 0)]
-        scalers, not_finite = self._store.all_reduce_sum(told)
         self._is_used, self._asks = self._is_used or scalers > 0, False
         if not_finite:
             return False

@@ -78,7 +78,7 @@ class Watch:
         self.step, self.steps = int(step.group(1)), int(step.group(2))
         self.last = (self.clock(), self.step)
         self.first = self.first or self.last
-        # Of the steps after that one, the first may have been on its way already.
+        # The first step after that one may have been on its way already.
         if kill and kill.detected is not None and kill.recovered is None:
             if self.step > kill.step_before + 20 or self.step == self.steps:
                 kill.recovered = self.clock() - kill.when
