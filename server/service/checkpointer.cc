@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/clock.h"
 #include "proto/base/out_of_memory.h"
-#include "proto/base/status_copy.h"
 #include "proto/base/status_macros.h"
 #include "server/shard/run_on_shard.h"
 
@@ -60,52 +60,26 @@ Checkpointer::Checkpointer(std::vector<Shard*> shards, const ServerOptions& opti
 Checkpointer::~Checkpointer() { Stop(absl::UnavailableError("the server is stopping")); }
 
 absl::Status Checkpointer::Handle(uint32_t rank, const wire::Checkpoint& request, Done done) {
-  MutexLock lock(&mutex_);
-  if (stopping_) return CopyUnshared(stopped_);
-  if (waiting_.size() >= kMaxWaiting) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat(waiting_.size(), " requests about checkpoints wait already, at most ",
-                     kMaxWaiting, " may"));
-  }
-  waiting_.push_back({.rank = rank, .what = request, .done = std::move(done)});
-  if (!thread_.joinable()) thread_ = Thread("checkpoints", [this] { Run(); });
-  changed_.NotifyAll();
-  return absl::OkStatus();
+  return queue_.Put({.rank = rank, .what = request, .done = std::move(done)},
+                    [this] { thread_ = Thread("checkpoints", [this] { Run(); }); });
 }
 
 void Checkpointer::Stop(const absl::Status& why) {
-  std::deque<Request> waiting;
-  {
-    MutexLock lock(&mutex_);
-    if (!stopping_) stopped_ = CopyUnshared(why);
-    stopping_ = true;
-    changed_.NotifyAll();
-  }
+  queue_.Stop(why);
   // Handle starts no thread any more.
   if (thread_.joinable()) thread_.Join();
-  {
-    MutexLock lock(&mutex_);
-    waiting.swap(waiting_);
-  }
-  for (const Request& request : waiting) request.done(why, {});
-}
-
-bool Checkpointer::stopping() const {
-  MutexLock lock(&mutex_);
-  return stopping_;
+  for (const Request& request : queue_.TakeRest()) request.done(why, {});
 }
 
 void Checkpointer::Run() {
-  for (;;) {
-    Request request;
-    {
-      MutexLock lock(&mutex_);
-      while (!stopping_ && waiting_.empty()) changed_.Wait(&mutex_);
-      if (stopping_) return;
-      request = std::move(waiting_.front());
-      waiting_.pop_front();
+  while (const auto requests = queue_.Await(MachineClock(), SteadyTime::InfiniteFuture())) {
+    for (const Request& request : *requests) {
+      if (queue_.stopped()) {
+        request.done(queue_.why(), {});
+      } else {
+        Do(request);
+      }
     }
-    Do(request);
   }
 }
 
@@ -189,7 +163,7 @@ absl::StatusOr<wire::CheckpointFile> Checkpointer::Write(const Request& request)
   SnapshotWriter writer(absl::StrCat(request.what.folder(), "/", file.name()), prologue, disk_,
                         FileCrc::kCompute);
   for (PartitionImage& image : copies_) {
-    if (stopping()) return absl::UnavailableError("the server is stopping");
+    if (queue_.stopped()) return absl::UnavailableError("the server is stopping");
     writer.AddPartition(image);
     image = PartitionImage();  // its memory is free for training
     SLIMPS_RETURN_IF_ERROR(writer.status());
@@ -228,7 +202,7 @@ absl::Status Checkpointer::ReadFile(const std::string& path) {
                                             absl::Hex(prologue.sequence())));
   }
   for (;;) {
-    if (stopping()) return absl::UnavailableError("the server is stopping");
+    if (queue_.stopped()) return absl::UnavailableError("the server is stopping");
     SLIMPS_ASSIGN_OR_RETURN(const std::optional<PartitionImage> image, reader->Next());
     if (!image.has_value()) break;
     SLIMPS_RETURN_IF_ERROR(Stage(*image));

@@ -14,23 +14,20 @@
 #ifndef SLIMPS_SERVER_SERVICE_CHECKPOINTER_H_
 #define SLIMPS_SERVER_SERVICE_CHECKPOINTER_H_
 
-#include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "proto/base/mutex.h"
 #include "proto/base/thread.h"
 #include "proto/slimps.pb.h"
 #include "server/round/optimizer.h"
 #include "server/saved/snapshot_file.h"
+#include "server/service/request_queue.h"
 #include "server/service/server_options.h"
 #include "server/shard/shard.h"
 
@@ -40,7 +37,6 @@ namespace slimps {
 class Checkpointer final {
  public:
   using Done = std::function<void(const absl::Status&, const wire::CheckpointFile& written)>;
-  static constexpr size_t kMaxWaiting = 1024;  // requests
 
   // REQUIRES: `shards` outlive the object, and run until Stop.
   Checkpointer(std::vector<Shard*> shards, const ServerOptions& options);
@@ -53,7 +49,7 @@ class Checkpointer final {
   // FailedPrecondition: the step before was not made; the folder has a checkpoint, or is not there.
   // Aborted: the disk's error.
   // Stop's `why`.
-  // Returns ResourceExhausted if kMaxWaiting requests wait; `done` is not called.
+  // Returns RequestQueue::Put's errors; `done` is not called.
   [[nodiscard]] absl::Status Handle(uint32_t rank, const wire::Checkpoint& request, Done done);
 
   // Gives up what is under way and joins the thread. Idempotent.
@@ -83,7 +79,6 @@ class Checkpointer final {
   absl::Status Apply();
   // Frees what was copied or read.
   void Forget();
-  bool stopping() const;
 
   const std::vector<Shard*> shards_;
   const std::string job_id_;
@@ -97,12 +92,8 @@ class Checkpointer final {
   std::vector<saved::Shard> rest_;              // beside the partitions, by shard
   std::shared_ptr<const Optimizer> optimizer_;  // read from a checkpoint
 
-  mutable Mutex mutex_;
-  CondVar changed_;
-  std::deque<Request> waiting_ ABSL_GUARDED_BY(mutex_);
-  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  absl::Status stopped_ ABSL_GUARDED_BY(mutex_);  // the first `why`
-  Thread thread_;                                 // last: it uses the other members
+  RequestQueue<Request> queue_{"requests about checkpoints"};
+  Thread thread_;  // last: it uses the other members
 };
 
 }  // namespace slimps

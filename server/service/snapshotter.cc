@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "proto/base/status_copy.h"
 #include "proto/base/status_macros.h"
 #include "server/saved/snapshot_file.h"
 #include "server/shard/run_on_shard.h"
@@ -31,32 +30,12 @@ absl::Status Snapshotter::Start(const std::string& owner, Done on_replaced) {
   return absl::OkStatus();
 }
 
-absl::Status Snapshotter::Persist(Done done) {
-  MutexLock lock(&mutex_);
-  if (stopping_) return CopyUnshared(stopped_);
-  if (waiting_.size() >= kMaxWaiting) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        waiting_.size(), " requests of a snapshot wait already, at most ", kMaxWaiting, " may"));
-  }
-  waiting_.push_back(std::move(done));
-  changed_.NotifyAll();
-  return absl::OkStatus();
-}
+absl::Status Snapshotter::Persist(Done done) { return queue_.Put(std::move(done)); }
 
 void Snapshotter::Stop(const absl::Status& why) {
-  std::vector<Done> waiting;
-  {
-    MutexLock lock(&mutex_);
-    if (!stopping_) stopped_ = CopyUnshared(why);
-    stopping_ = true;
-    changed_.NotifyAll();
-  }
+  queue_.Stop(why);
   if (thread_.joinable()) thread_.Join();
-  {
-    MutexLock lock(&mutex_);
-    waiting.swap(waiting_);
-  }
-  for (const Done& done : waiting) done(why);
+  for (const Done& done : queue_.TakeRest()) done(why);
 }
 
 SnapshotCounters Snapshotter::counters() const {
@@ -64,27 +43,11 @@ SnapshotCounters Snapshotter::counters() const {
   return counters_;
 }
 
-bool Snapshotter::stopping() const {
-  MutexLock lock(&mutex_);
-  return stopping_;
-}
-
-bool Snapshotter::Await(std::vector<Done>* waiting) {
-  MutexLock lock(&mutex_);
-  while (!stopping_ && waiting_.empty() && clock_->Now() < next_) {
-    changed_.WaitFor(&mutex_, next_ - clock_->Now());
-  }
-  waiting->swap(waiting_);
-  return !stopping_;
-}
-
 void Snapshotter::Run() {
-  std::vector<Done> waiting;
-  while (Await(&waiting)) {
+  while (const auto waiting = queue_.Await(clock_, next_)) {
     const absl::Status written = WriteOne();
     Note(written);
-    for (const Done& done : waiting) done(written);
-    waiting.clear();
+    for (const Done& done : *waiting) done(written);
     if (absl::IsFailedPrecondition(written)) {
       on_replaced_(written);
       next_ = SteadyTime::InfiniteFuture();  // Persist goes on to be refused
@@ -92,27 +55,22 @@ void Snapshotter::Run() {
       next_ = clock_->Now() + options_.every;
     }
   }
-  absl::Status why;
-  {
-    MutexLock lock(&mutex_);
-    why = CopyUnshared(stopped_);
-  }
-  for (const Done& done : waiting) done(why);
 }
 
 void Snapshotter::Note(const absl::Status& written) {
-  MutexLock lock(&mutex_);
-  if (stopping_ && !written.ok()) return;  // given up
+  if (queue_.stopped() && !written.ok()) return;  // given up
   const bool failed_before = std::exchange(failed_, !written.ok());
+  {
+    MutexLock lock(&mutex_);
+    ++(written.ok() ? counters_.written : counters_.failed);
+  }
   if (!written.ok()) {
-    ++counters_.failed;
     LOG(ERROR) << "no snapshot was written: " << written.message()
                << (absl::IsFailedPrecondition(written)
                        ? ""
                        : "; training goes on, and the next one is tried later");
     return;
   }
-  ++counters_.written;
   if (failed_before) LOG(INFO) << "snapshots are written again to " << folder_->path();
 }
 
@@ -140,7 +98,7 @@ absl::Status Snapshotter::WriteShard(Shard* shard, SnapshotWriter* writer, saved
   }));
   for (size_t next = 0; next < ids.size();) {
     SLIMPS_RETURN_IF_ERROR(WriteBatch(shard, ids, &next, writer));
-    if (stopping()) return absl::UnavailableError("the server is stopping");
+    if (queue_.stopped()) return absl::UnavailableError("the server is stopping");
   }
   return absl::OkStatus();
 }

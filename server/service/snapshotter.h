@@ -27,6 +27,7 @@
 #include "proto/base/mutex.h"
 #include "proto/base/thread.h"
 #include "server/saved/snapshot_folder.h"
+#include "server/service/request_queue.h"
 #include "server/service/server_options.h"
 #include "server/shard/shard.h"
 
@@ -41,7 +42,6 @@ struct SnapshotCounters {
 class Snapshotter final {
  public:
   using Done = std::function<void(const absl::Status&)>;
-  static constexpr size_t kMaxWaiting = 1024;  // calls of Persist
 
   // REQUIRES: `shards` outlive the thread; options.snapshots; `clock` outlives the object.
   Snapshotter(std::unique_ptr<SnapshotFolder> folder, std::vector<Shard*> shards,
@@ -55,7 +55,7 @@ class Snapshotter final {
 
   // Calls `done` once a snapshot has all that the shards were sent before this call. Its argument
   // says if that snapshot is on the disk; or it is Stop's `why`. Before Start it waits.
-  // ResourceExhausted: kMaxWaiting calls wait already; `done` is not called.
+  // Errors are RequestQueue::Put's; `done` is not called.
   [[nodiscard]] absl::Status Persist(Done done);
 
   // Gives up the snapshot under way and joins the thread. Idempotent.
@@ -71,16 +71,12 @@ class Snapshotter final {
   static constexpr size_t kBatchBytes = size_t{1} << 20;
 
   void Run();
-  // Waits until a snapshot is due, and takes the calls that it will answer. Returns false if
-  // stopped.
-  bool Await(std::vector<Done>* waiting);
   absl::Status WriteOne();
   absl::Status WriteShard(Shard* shard, SnapshotWriter* writer, saved::Shard* rest);
   absl::Status WriteBatch(Shard* shard, const std::vector<PartitionId>& ids, size_t* next,
                           SnapshotWriter* writer);
   // Counts the snapshot, and tells people what they should know.
   void Note(const absl::Status& written);
-  bool stopping() const;
 
   const std::unique_ptr<SnapshotFolder> folder_;  // owned by the thread while it runs
   const std::vector<Shard*> shards_;
@@ -88,16 +84,13 @@ class Snapshotter final {
   const uint32_t num_workers_;
   const Clock* const clock_;
 
+  RequestQueue<Done> queue_{"requests of a snapshot"};
   mutable Mutex mutex_;
-  CondVar changed_;
-  std::vector<Done> waiting_ ABSL_GUARDED_BY(mutex_);
-  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  absl::Status stopped_ ABSL_GUARDED_BY(mutex_);  // the first `why`
   SnapshotCounters counters_ ABSL_GUARDED_BY(mutex_);
-  Done on_replaced_;                             // used by the thread
-  SteadyTime next_;                              // used by the thread
-  bool failed_ ABSL_GUARDED_BY(mutex_) = false;  // the newest snapshot
-  Thread thread_;                                // last: it uses the other members
+  Done on_replaced_;     // used by the thread
+  SteadyTime next_;      // used by the thread
+  bool failed_ = false;  // the newest snapshot; used by the thread
+  Thread thread_;        // last: it uses the other members
 };
 
 }  // namespace slimps
