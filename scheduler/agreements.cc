@@ -124,6 +124,13 @@ void Agreements::Leave(const wire::NodeRef& node, const MembershipTable& members
   if (DecidedVersion() != version) BroadcastDecision(members, out);
 }
 
+void Agreements::Return(const wire::NodeRef& node) {
+  if (node.role() != wire::WORKER) return;
+  placement_.Return(node.rank());
+  barriers_.Return({node.role(), node.rank()});
+  decision_.Return(node.rank());
+}
+
 void Agreements::SendReleases(std::vector<BarrierTable::Release> releases,
                               const MembershipTable& members, Outbox* out) {
   for (const BarrierTable::Release& release : releases) {

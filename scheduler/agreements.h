@@ -36,8 +36,11 @@ class Agreements final {
     return decision_.decision().has_value() ? &*decision_.decision() : nullptr;
   }
 
-  // Waits for this worker no more, which has left the job.
+  // Waits for this worker no more, which has left the job or is away.
   void Leave(const wire::NodeRef& node, const MembershipTable& members, Outbox* out);
+
+  // Waits for this worker again, which was away.
+  void Return(const wire::NodeRef& node);
 
   // Returns the newest ticket of each barrier's name that is over.
   std::vector<wire::BarrierTicket> Tickets() const { return barriers_.Tickets(); }

@@ -70,6 +70,9 @@ class BarrierTable final {
   // Notes that `node` left the job. Returns the releases of the barriers that waited for it alone.
   std::vector<Release> Leave(const Node& node);
 
+  // Notes that `node`, which had left, is in the job again. Barriers to come wait for it.
+  void Return(const Node& node) { left_.erase(node); }
+
   // Returns the newest ticket of each name that is over.
   std::vector<wire::BarrierTicket> Tickets() const;
   uint64_t NewestOver(const std::string& name) const;  // 0: none

@@ -46,6 +46,12 @@ void JoinLog::Awaited(const std::string& reason, absl::Duration timeout) {
                                 absl::FormatDuration(timeout), " for it to be started again"));
 }
 
+void JoinLog::LeftBehind(const Member& member, absl::Duration timeout) {
+  lines_.push_back(absl::StrCat(member.ToString(), " has been gone for over ",
+                                absl::FormatDuration(timeout),
+                                "; the job goes on without it, and takes it back at any time"));
+}
+
 void JoinLog::Refused(const wire::Header& header, const absl::Status& why, absl::Duration age) {
   const std::string line = absl::StrCat("refused ", Describe(header.register_()), ": ",
                                         Shown(std::string(why.message()), kMaxOfWhy));

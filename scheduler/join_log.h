@@ -45,8 +45,11 @@ class JoinLog final {
   // Adds a line: `member` is gone, and another process takes its place.
   void Replaced(const Member& member);
 
-  // Adds a line: a server is gone for this `reason`, and the job waits for it.
+  // Adds a line: a node is gone for this `reason`, and the job waits for it.
   void Awaited(const std::string& reason, absl::Duration timeout);
+
+  // Adds a line: the job goes on without a worker that was waited for.
+  void LeftBehind(const Member& member, absl::Duration timeout);
 
   // Remembers that the sender of `header` was refused because of `why`. Adds a line for it, unless
   // its text is remembered already or too many were told lately. `age` is how long the scheduler

@@ -24,7 +24,7 @@ static_assert(std::endian::native == std::endian::little, "numbers are written a
 constexpr size_t kPrefix = sizeof(uint32_t) + sizeof(uint64_t);
 
 std::string RecordOf(const JournalEntry& entry) {
-  std::string bytes(1, entry.takes_place ? '\1' : '\0');
+  std::string bytes(1, static_cast<char>(entry.kind));
   entry.header.AppendToString(&bytes);
   std::string record(kPrefix, '\0');
   const uint32_t length = static_cast<uint32_t>(bytes.size());
@@ -43,8 +43,8 @@ std::optional<JournalEntry> TakeRecord(std::string_view* rest) {
   std::memcpy(&check, rest->data() + sizeof(length), sizeof(check));
   if (length == 0 || length > rest->size() - kPrefix) return std::nullopt;
   const std::string_view bytes = rest->substr(kPrefix, length);
-  JournalEntry entry{.takes_place = bytes[0] == '\1'};
-  if (HashText(bytes) != check ||
+  JournalEntry entry{.kind = static_cast<JournalEntry::Kind>(bytes[0])};
+  if (HashText(bytes) != check || entry.kind > JournalEntry::Kind::kAway ||
       !entry.header.ParseFromArray(bytes.data() + 1, static_cast<int>(length - 1))) {
     return std::nullopt;
   }

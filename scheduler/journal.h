@@ -9,7 +9,7 @@
 // File:    record*        the first names the job: its header has a Roster with the job's counts
 // Record:  length, u32    of what follows the check; little-endian, as the next
 //          check, u64     XXH3-64 of what follows
-//          kind, u8       0, or 1 for a Register that took the place of a process that was gone
+//          kind, u8       JournalEntry::Kind
 //          header         a serialised wire::Header
 // The last record may be torn. It was then not answered, and its sender repeats it.
 //
@@ -32,10 +32,15 @@
 namespace slimps {
 
 struct JournalEntry {
+  enum class Kind : uint8_t {
+    kMessage = 0,
+    kTakesPlace = 1,  // a Register that took the place of a process that was gone
+    kAway = 2,        // no message: its sender is a worker that stays away
+  };
   // A message that changed the scheduler's state. Its sender is the node's place. A Register wants
   // the rank that it was given.
   wire::Header header;
-  bool takes_place = false;  // a Register that took the place of a process that was gone
+  Kind kind = Kind::kMessage;
 };
 
 // What a journal is of.

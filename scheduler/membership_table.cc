@@ -74,6 +74,7 @@ absl::Status MembershipTable::CheckRegistration(const wire::Header& header) cons
 }
 
 const Member* MembershipTable::HolderOf(const Incarnation& incarnation) const {
+  if (!incarnation.is_set()) return nullptr;  // as that of a worker that is away
   for (const auto& [place, member] : members_) {
     if (IncarnationOf(member.entry) == incarnation) return &member;
   }
@@ -169,8 +170,12 @@ Member& MembershipTable::Seat(const Place& place, const wire::Header& header, Pe
 }
 
 const Member* MembershipTable::GoneTogether(const wire::NodeRef& node) const {
+  const Member* const self = Find({node.role(), node.rank()});
   for (const auto& [place, member] : members_) {
-    if (place.first != node.role() && member.IsGone()) return &member;
+    if (place.first == node.role() || !member.IsGone()) continue;
+    const bool is_saved =
+        member.entry.away() && self != nullptr && self->saved_epoch >= member.away_epoch;
+    if (!is_saved) return &member;
   }
   return nullptr;
 }
@@ -184,11 +189,30 @@ void MembershipTable::Lose(const wire::NodeRef& node, SteadyTime now) {
 
 const Member* MembershipTable::GivenUp(SteadyTime now) const {
   for (const auto& [place, member] : members_) {
-    if (member.state == MemberState::kLost && now - member.lost_at > options_.restart_timeout) {
+    if (member.state == MemberState::kLost && !MayStayAway(place.first) &&
+        now - member.lost_at > options_.restart_timeout) {
       return &member;
     }
   }
   return nullptr;
+}
+
+const Member* MembershipTable::StaysAway(SteadyTime now) const {
+  for (const auto& [place, member] : members_) {
+    if (member.state == MemberState::kLost && MayStayAway(place.first) && !member.entry.away() &&
+        now - member.lost_at > options_.worker_timeout) {
+      return &member;
+    }
+  }
+  return nullptr;
+}
+
+void MembershipTable::SetAway(const wire::NodeRef& node) {
+  Member& member = members_.at({node.role(), node.rank()});
+  member.state = MemberState::kLost;
+  member.entry.set_away(true);
+  SetIncarnation({}, &member.entry);
+  member.away_epoch = ++epoch_;
 }
 
 absl::StatusOr<const Member*> MembershipTable::Heard(const wire::Header& header, PeerId peer,
@@ -266,6 +290,10 @@ void MembershipTable::Leave(const wire::NodeRef& node) {
   ++epoch_;
 }
 
+void MembershipTable::NoteSaved(const wire::NodeRef& node, uint64_t epoch) {
+  members_.at({node.role(), node.rank()}).saved_epoch = epoch;
+}
+
 void MembershipTable::Remove(const wire::NodeRef& node) {
   if (members_.erase({node.role(), node.rank()}) > 0) ++epoch_;
 }
@@ -282,11 +310,24 @@ std::vector<Member> MembershipTable::Overdue(SteadyTime now) const {
 }
 
 bool MembershipTable::AllLeft(wire::Role role) const {
-  if (!complete_) return false;
+  if (!complete_ || !AnyLeft(role)) return false;
   for (const auto& [place, member] : members_) {
-    if (place.first == role && member.state != MemberState::kLeft) return false;
+    if (place.first != role || member.state == MemberState::kLeft || member.entry.away()) continue;
+    return false;
   }
   return true;
+}
+
+bool MembershipTable::AnyLeft(wire::Role role) const {
+  return std::ranges::any_of(members_, [role](const auto& one) {
+    return one.first.first == role && one.second.state == MemberState::kLeft;
+  });
+}
+
+uint32_t MembershipTable::LiveMembersOf(wire::Role role) const {
+  return static_cast<uint32_t>(std::ranges::count_if(members_, [role](const auto& one) {
+    return one.first.first == role && one.second.state == MemberState::kLive;
+  }));
 }
 
 const Member* MembershipTable::Find(const Place& place) const {

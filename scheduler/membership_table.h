@@ -13,7 +13,8 @@
 //
 // Before the roster is complete, a node that leaves or falls silent gives its rank back. Afterwards
 // the places are fixed. A lost node's place waits for a new process if it may (restart_timeout);
-// any other lost node ends the job.
+// any other lost node ends the job. A worker's place waits on while the job goes on without it
+// (worker_timeout): it is away.
 #ifndef SLIMPS_SCHEDULER_MEMBERSHIP_TABLE_H_
 #define SLIMPS_SCHEDULER_MEMBERSHIP_TABLE_H_
 
@@ -34,7 +35,7 @@
 
 namespace slimps {
 
-// kLost: it is gone, and its place waits for a process that takes it.
+// kLost: it is gone or away, and its place waits for a process that takes it.
 enum class MemberState { kLive, kLost, kLeft };
 
 struct Member {
@@ -42,7 +43,9 @@ struct Member {
   PeerId peer = {};
   SteadyTime last_heard;
   MemberState state = MemberState::kLive;
-  SteadyTime lost_at;  // if kLost
+  SteadyTime lost_at;        // if kLost
+  uint64_t away_epoch = 0;   // if it is away: the epoch that said so first
+  uint64_t saved_epoch = 0;  // of a server: Heartbeat.saved_epoch
   struct Claim {
     PeerId peer = {};
     SteadyTime since;
@@ -72,6 +75,8 @@ class MembershipTable final {
     absl::Duration probe_timeout = absl::Milliseconds(2500);
     // How long a lost node's place waits for a new process. 0: it does not wait.
     absl::Duration restart_timeout = absl::ZeroDuration();
+    // How long a lost worker's place waits before the job goes on. 0: restart_timeout holds.
+    absl::Duration worker_timeout = absl::ZeroDuration();
     // By role and rank. Empty: the job has no keys.
     std::map<std::pair<wire::Role, uint32_t>, std::string> public_keys = {};
   };
@@ -136,11 +141,12 @@ class MembershipTable final {
   // True if a new process may take this place once its member is gone, while the job runs.
   bool MayReturn(const wire::NodeRef& node) const {
     return complete_ && node.role() != wire::SCHEDULER &&
-           options_.restart_timeout > absl::ZeroDuration();
+           (options_.restart_timeout > absl::ZeroDuration() || MayStayAway(node.role()));
   }
 
   // Returns a member that is gone now, as `node` is, so that nobody has certain pushes any more: a
-  // worker keeps what a server has not saved. nullptr: there is none.
+  // worker keeps what a server has not saved. A worker that is away does not count where the server
+  // has saved all that came from it. nullptr: there is none.
   const Member* GoneTogether(const wire::NodeRef& node) const;
 
   // Notes that a live member is gone. REQUIRES: MayReturn(node).
@@ -149,8 +155,17 @@ class MembershipTable final {
   // Returns a lost member whose place has waited for too long; nullptr: there is none.
   const Member* GivenUp(SteadyTime now) const;
 
+  // Returns a lost worker without which the job may go on now; nullptr: there is none.
+  const Member* StaysAway(SteadyTime now) const;
+
+  // Notes that a worker is away. Its process is no member any more. REQUIRES: it is a member.
+  void SetAway(const wire::NodeRef& node);
+
   // Returns the live members not heard for longer than the heartbeat timeout.
   std::vector<Member> Overdue(SteadyTime now) const;
+
+  // Notes what a server says it has saved (Heartbeat.saved_epoch).
+  void NoteSaved(const wire::NodeRef& node, uint64_t epoch);
 
   // Forgets a node.
   // REQUIRES: !complete().
@@ -158,7 +173,11 @@ class MembershipTable final {
 
   // True once all nodes of the job were there at one time, and for ever after.
   bool complete() const { return complete_; }
+  // True if no node of the role is in the job any more: at least one left, and the others left or
+  // are away.
   bool AllLeft(wire::Role role) const;
+  bool AnyLeft(wire::Role role) const;
+  uint32_t LiveMembersOf(wire::Role role) const;
 
   // Returns nullptr if no member has that place. Valid until the next Register or Remove.
   const Member* Find(const Place& place) const;
@@ -175,6 +194,9 @@ class MembershipTable final {
 
  private:
   uint32_t CountOfRole(wire::Role role) const;
+  bool MayStayAway(wire::Role role) const {
+    return role == wire::WORKER && options_.worker_timeout > absl::ZeroDuration();
+  }
   // Writes the sender of Register, which is live, to a place.
   Member& Seat(const Place& place, const wire::Header& header, PeerId peer, SteadyTime now);
   absl::StatusOr<uint32_t> ChooseRank(const wire::Register& registration) const;

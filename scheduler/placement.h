@@ -67,6 +67,9 @@ class PlacementTable final {
   // Notes that `worker` will declare nothing more. Returns the declarations that waited for it.
   [[nodiscard]] std::vector<Answer> Leave(uint32_t worker);
 
+  // Notes that `worker` may declare again. Keys that it left undeclared stay refused.
+  void Return(uint32_t worker) { left_.erase(worker); }
+
   // The fp32 bytes placed on each server.
   const std::vector<uint64_t>& server_bytes() const { return server_bytes_; }
 

@@ -51,7 +51,10 @@ DEFINE_int32(heartbeat_timeout_ms, 10000, "how long a node may be silent before 
 DEFINE_int32(roster_timeout_s, 60, "how long to wait for all nodes to come");
 
 DEFINE_int32(restart_timeout_s, 0,
-             "how long to wait for a server that is gone to be started again, 0: the job fails");
+             "how long to wait for a node that is gone to be started again, 0: the job fails");
+DEFINE_int32(worker_timeout, 0,
+             "seconds after which the job goes on without a worker that is gone, and takes it back "
+             "when it comes; 0: --restart_timeout_s holds for workers, too");
 
 DEFINE_string(journal, "",
               "file to write the job's state to, so that this scheduler can be started again on "
@@ -74,6 +77,7 @@ SchedulerOptions OptionsFromFlags() {
   CheckRange("heartbeat_timeout_ms", FLAGS_heartbeat_timeout_ms, 1, 3600'000);
   CheckRange("roster_timeout_s", FLAGS_roster_timeout_s, 1, 1000'000);
   CheckRange("restart_timeout_s", FLAGS_restart_timeout_s, 0, 1000'000);
+  CheckRange("worker_timeout", FLAGS_worker_timeout, 0, 1000'000);
   if (FLAGS_heartbeat_timeout_ms < 2 * FLAGS_heartbeat_interval_ms) {
     DieOfUsage(absl::StrCat("--heartbeat_timeout_ms=", FLAGS_heartbeat_timeout_ms,
                             ": expected at least twice --heartbeat_interval_ms, which is ",
@@ -87,6 +91,7 @@ SchedulerOptions OptionsFromFlags() {
   options.heartbeat_timeout = absl::Milliseconds(FLAGS_heartbeat_timeout_ms);
   options.roster_timeout = absl::Seconds(FLAGS_roster_timeout_s);
   options.restart_timeout = absl::Seconds(FLAGS_restart_timeout_s);
+  options.worker_timeout = absl::Seconds(FLAGS_worker_timeout);
   options.has_journal = !FLAGS_journal.empty();
   if (options.has_journal && FLAGS_restart_timeout_s == 0) {
     DieOfUsage("--journal needs --restart_timeout_s: how long nodes wait for this scheduler");

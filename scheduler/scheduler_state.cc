@@ -37,6 +37,7 @@ SchedulerState::SchedulerState(SchedulerOptions options, SteadyTime now, const W
                 .heartbeat_timeout = options_.heartbeat_timeout,
                 .probe_timeout = options_.heartbeat_timeout / 4,
                 .restart_timeout = options_.restart_timeout,
+                .worker_timeout = options_.worker_timeout,
                 .public_keys = credentials_.PublicKeys()}),
       newcomers_(size_t{options_.num_workers} + options_.num_servers),
       agreements_(options_.num_workers, options_.num_servers),
@@ -173,14 +174,15 @@ void SchedulerState::HandleMember(const Member& member, const wire::Header& head
                                   Outbox* out) {
   switch (header.body_case()) {
     case wire::Header::kHeartbeat: {
+      members_.NoteSaved(member.entry.node(), header.heartbeat().saved_epoch());
       wire::Header echo;
       echo.set_request_id(header.request_id());
       *echo.mutable_heartbeat() = header.heartbeat();
       echo.mutable_heartbeat()->set_scheduler_unix_ns(
           static_cast<uint64_t>(absl::ToUnixNanos(wall_.At(now))));
       out->push_back({member.peer, std::move(echo)});
-      // The roster with a server's new process was lost on its way.
-      if (header.membership_epoch() < replaced_at_epoch_) SendRoster(member, out);
+      // The roster with a new process, or that says who is away, was lost on its way.
+      if (header.membership_epoch() < told_at_epoch_) SendRoster(member, out);
       return;
     }
     case wire::Header::kBarrier:
@@ -222,6 +224,10 @@ void SchedulerState::HandleGoodbye(const Member& member, const wire::Header& hea
   members_.Leave(node);
   if (phase_ != Phase::kRunning) return;
   agreements_.Leave(node, members_, out);
+  EndIfAllLeft(now, out);
+}
+
+void SchedulerState::EndIfAllLeft(SteadyTime now, Outbox* out) {
   if (!members_.AllLeft(wire::WORKER)) return;
   phase_ = Phase::kEnding;
   deadline_ = now + options_.shutdown_grace;
@@ -297,6 +303,7 @@ Outbox SchedulerState::Tick(SteadyTime now, SteadyTime delivered_until) {
                       absl::FormatDuration(options_.heartbeat_timeout)),
          now, &out);
   }
+  if (phase_ == Phase::kRunning) LeaveBehind(now, &out);
   if (const Member* lost = members_.GivenUp(now); lost != nullptr && phase_ == Phase::kRunning) {
     Fail(lost->entry.node(),
          absl::StrCat(lost->ToString(), " is gone, and no new process took its place within ",

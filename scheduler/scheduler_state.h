@@ -46,8 +46,10 @@ struct SchedulerOptions {
   absl::Duration heartbeat_interval = absl::Seconds(1);
   absl::Duration heartbeat_timeout = absl::Seconds(10);
   absl::Duration roster_timeout = absl::Seconds(60);
-  // How long the job waits for a lost server to be started again. 0: its loss ends the job.
+  // How long the job waits for a lost node to be started again. 0: its loss ends the job.
   absl::Duration restart_timeout = absl::ZeroDuration();
+  // How long it waits for a lost worker before it goes on without that. 0: as for other nodes.
+  absl::Duration worker_timeout = absl::ZeroDuration();
   // TakeEntries is written down, so that this scheduler may be started again.
   bool has_journal = false;
   // How long nodes may take to leave after they were told to.
@@ -119,8 +121,13 @@ class SchedulerState final {
   bool FailIfGoneTogether(const Member& member, SteadyTime now, Outbox* out);
   void HandleMember(const Member& member, const wire::Header& header, SteadyTime now, Outbox* out);
   void HandleGoodbye(const Member& member, const wire::Header& header, SteadyTime now, Outbox* out);
+  // Goes on without the workers that were waited for long enough. Where none is left, fails.
+  void LeaveBehind(SteadyTime now, Outbox* out);
+  // Ends the job if all workers have left it.
+  void EndIfAllLeft(SteadyTime now, Outbox* out);
   // Adds what `member` said to the journal.
-  void Note(const Member& member, const wire::Header& header, bool takes_place = false);
+  void Note(const Member& member, const wire::Header& header,
+            JournalEntry::Kind kind = JournalEntry::Kind::kMessage);
   void Fail(const wire::NodeRef& node, const std::string& reason, SteadyTime now, Outbox* out);
   void EnterFailed(const absl::Status& why, SteadyTime now, Outbox* out);
   void BroadcastShutdown(SteadyTime now, Outbox* out);
@@ -136,7 +143,7 @@ class SchedulerState final {
   SteadyTime quiet_at_ = SteadyTime::InfinitePast();  // the last goodbye plus the quiet time
   const Credentials credentials_;
   MembershipTable members_;
-  uint64_t replaced_at_epoch_ = 0;  // the epoch that the newest Replace made
+  uint64_t told_at_epoch_ = 0;  // of the newest roster that every node must have
   Newcomers newcomers_;
   Agreements agreements_;
   JoinLog joining_;

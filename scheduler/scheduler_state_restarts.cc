@@ -15,7 +15,27 @@ void SchedulerState::Lose(const Member& member, const std::string& reason, Stead
   if (!members_.MayReturn(node)) return Fail(node, reason, now, out);
   if (FailIfGoneTogether(member, now, out)) return;
   members_.Lose(node, now);
-  joining_.Awaited(reason, options_.restart_timeout);
+  const bool may_stay_away =
+      node.role() == wire::WORKER && options_.worker_timeout > absl::ZeroDuration();
+  joining_.Awaited(reason, may_stay_away ? options_.worker_timeout : options_.restart_timeout);
+}
+
+void SchedulerState::LeaveBehind(SteadyTime now, Outbox* out) {
+  while (const Member* const gone = members_.StaysAway(now)) {
+    const wire::NodeRef node = gone->entry.node();
+    const std::string who = gone->ToString();
+    const bool is_last = members_.LiveMembersOf(wire::WORKER) == 0;
+    if (is_last && !members_.AnyLeft(wire::WORKER)) {
+      return Fail(node, absl::StrCat(who, " is gone, and no worker is left"), now, out);
+    }
+    joining_.LeftBehind(*gone, options_.worker_timeout);
+    Note(*gone, wire::Header(), JournalEntry::Kind::kAway);
+    members_.SetAway(node);
+    told_at_epoch_ = members_.epoch();
+    agreements_.Leave(node, members_, out);
+    for (const Member& reader : members_.LiveMembers()) SendRoster(reader, out);
+  }
+  EndIfAllLeft(now, out);
 }
 
 void SchedulerState::Replace(const Newcomers::Settled& settled, SteadyTime now, Outbox* out) {
@@ -29,9 +49,10 @@ void SchedulerState::Replace(const Newcomers::Settled& settled, SteadyTime now, 
     out->push_back(RefuseStranger(settled.from, member.status(), header.request_id()));
     return;
   }
-  replaced_at_epoch_ = members_.epoch();
+  told_at_epoch_ = members_.epoch();
+  agreements_.Return((*member)->entry.node());
   joining_.Joined(**member, MissingNodes(members_.Roster()));
-  Note(**member, header, /*takes_place=*/true);
+  Note(**member, header, JournalEntry::Kind::kTakesPlace);
   Welcome(settled.from, header.request_id(), **member, out);
   for (const Member& reader : members_.LiveMembers()) SendRoster(reader, out);
 }
@@ -47,9 +68,10 @@ bool SchedulerState::FailIfGoneTogether(const Member& member, SteadyTime now, Ou
   return true;
 }
 
-void SchedulerState::Note(const Member& member, const wire::Header& header, bool takes_place) {
+void SchedulerState::Note(const Member& member, const wire::Header& header,
+                          JournalEntry::Kind kind) {
   if (!options_.has_journal) return;
-  JournalEntry& entry = entries_.emplace_back(JournalEntry{header, takes_place});
+  JournalEntry& entry = entries_.emplace_back(JournalEntry{header, kind});
   *entry.header.mutable_sender() = member.entry.node();
   if (!header.has_register_()) return;
   entry.header.mutable_register_()->set_wanted_rank(
@@ -62,12 +84,16 @@ absl::Status SchedulerState::Restore(const std::vector<JournalEntry>& entries, S
     const wire::Header& header = entry.header;
     const wire::NodeRef& node = header.sender();
     if (header.has_register_()) {
+      const bool takes_place = entry.kind == JournalEntry::Kind::kTakesPlace;
       // While the job formed, the process that had this place was gone.
-      if (!entry.takes_place && !members_.complete()) members_.Remove(node);
-      const auto member = entry.takes_place ? members_.Replace(header, PeerId{}, now)
-                                            : members_.Register(header, PeerId{}, now);
+      if (!takes_place && !members_.complete()) members_.Remove(node);
+      const auto member = takes_place ? members_.Replace(header, PeerId{}, now)
+                                      : members_.Register(header, PeerId{}, now);
       SLIMPS_RETURN_IF_ERROR(Prefixed(member.status(), "a node in the journal"));
-      if (entry.takes_place) replaced_at_epoch_ = members_.epoch();
+      if (takes_place) {
+        told_at_epoch_ = members_.epoch();
+        agreements_.Return(node);
+      }
       continue;
     }
     const Member* member = members_.Find({node.role(), node.rank()});
@@ -75,7 +101,11 @@ absl::Status SchedulerState::Restore(const std::vector<JournalEntry>& entries, S
       return absl::DataLossError(
           absl::StrCat("the journal has a message of ", NodeName(node), ", which never joined"));
     }
-    if (header.has_goodbye()) {
+    if (entry.kind == JournalEntry::Kind::kAway) {
+      members_.SetAway(node);
+      told_at_epoch_ = members_.epoch();
+      agreements_.Leave(node, members_, &unsent);
+    } else if (header.has_goodbye()) {
       members_.Leave(node);
       if (members_.complete()) agreements_.Leave(node, members_, &unsent);
     } else {

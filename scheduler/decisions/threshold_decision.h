@@ -45,6 +45,12 @@ class ThresholdDecision final {
   // Notes that `worker` will report nothing more. Decisions do not wait for it.
   void Leave(uint32_t worker);
 
+  // Notes that `worker` reports again. Decisions wait for its next report.
+  void Return(uint32_t worker) {
+    left_.erase(worker);
+    reports_.erase(worker);
+  }
+
   // Returns the newest decision, or nullopt until every worker that has not left has reported.
   // Version g + 1 answers generation g. It is valid from the round after the newest that any worker
   // may have begun; in later generations, from kAnnounceRounds after that one (measured_rounds.h).

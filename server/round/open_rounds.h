@@ -61,6 +61,10 @@ class OpenRounds final {
   // Takes `worker` out from that round on (RoundLedger::Leave).
   [[nodiscard]] absl::Status Leave(uint32_t worker, uint64_t from_round);
 
+  // RoundLedger's.
+  void SetAway(uint32_t worker) { ledger_.SetAway(worker); }
+  void Return(uint32_t worker) { ledger_.Return(worker); }
+
   const RoundLedger& ledger() const { return ledger_; }
 
   // Takes the next round.

@@ -102,6 +102,11 @@ absl::StatusOr<PushVerdict> Partition::Push(uint64_t round, uint32_t worker, siz
                      change->codec->spec().ToString(), "; an auxiliary key is pulled as it is")));
   }
   absl::Status valid = CheckPush(elements, claimed, hyper);
+  if (valid.ok() && pushed_as == PushedAs::kNothing &&
+      (applies_at_once() || claimed.format != PayloadFormat::kAbsent)) {
+    valid = absl::InvalidArgumentError(
+        "carries a payload, or is no push of a round, and says that its worker takes no part");
+  }
   if (valid.ok()) valid = CheckPushedAs(round, pushed_as);
   if (valid.ok() && elements < spec_.elements) valid = MakeFirstRows(spec_, elements, &claimed);
   if (!valid.ok()) {
@@ -114,7 +119,8 @@ absl::StatusOr<PushVerdict> Partition::Push(uint64_t round, uint32_t worker, siz
                           .worker = worker,
                           .checksum = claimed.checksum,
                           .format = claimed.format,
-                          .payload = std::move(claimed.payload)},
+                          .payload = std::move(claimed.payload),
+                          .left_out = pushed_as == PushedAs::kNothing},
                          std::move(change), std::move(hyper));
   if (!verdict.ok()) return Annotate(verdict.status());
   return verdict;
@@ -134,7 +140,7 @@ absl::Status Partition::CheckPushedAs(uint64_t round, PushedAs pushed_as) const 
     return absl::ResourceExhaustedError(
         absl::StrCat("onebit_adam takes round ", version() + 1, " next"));
   }
-  if (momentum == optimizer_.frozen()) return absl::OkStatus();
+  if (momentum == optimizer_.frozen() || pushed_as == PushedAs::kNothing) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
       "carries a ", momentum ? "momentum" : "gradient", ", and onebit_adam expects a ",
       momentum ? "gradient" : "momentum",
@@ -169,6 +175,15 @@ absl::Status Partition::Leave(uint32_t worker, uint64_t from_round) {
       return Annotate(sequences_.Leave(worker, from_round));
     default:
       return Annotate(rounds_.Leave(worker, from_round));
+  }
+}
+
+void Partition::SetAway(uint32_t worker) {
+  if (spec_.mode == wire::DIST_SYNC) {
+    rounds_.SetAway(worker);
+  } else if (spec_.mode == wire::DIST_SSP) {
+    // It never comes back to this mode. What it has pushed stays.
+    sequences_.Leave(worker, 0).IgnoreError();
   }
 }
 

@@ -41,7 +41,8 @@
 namespace slimps {
 
 // What a push carries.
-enum class PushedAs { kGradient, kMomentum };
+// kNothing: the worker takes no part in the round.
+enum class PushedAs { kGradient, kMomentum, kNothing };
 
 // Owned by the shard thread. No I/O, clock or lock.
 class Partition final {
@@ -92,6 +93,7 @@ class Partition final {
   // InvalidArgument or DataLoss: the payload is malformed.
   // InvalidArgument: `elements` differs from the partition's (an auxiliary key also takes its first
   // rows), `hyper` is out of range, or `change` is given outside dist_sync.
+  // InvalidArgument: a payload of a worker that takes no part, or dist_async or dist_ssp.
   // FailedPrecondition: dist_async or dist_ssp without an optimizer. Or a momentum where the
   // optimizer expects a gradient, or the reverse.
   // ResourceExhausted: ONEBIT_ADAM takes no push before the round before it is applied.
@@ -103,6 +105,14 @@ class Partition final {
   // Takes `worker` out, as the mode's ledger does. Under dist_async it has no effect, because no
   // worker waits for another.
   [[nodiscard]] absl::Status Leave(uint32_t worker, uint64_t from_round);
+
+  // Waits for `worker` no more. Under dist_sync, until Return. Idempotent.
+  void SetAway(uint32_t worker);
+
+  // Waits again for `worker`, if it was away (RoundLedger::Return).
+  void Return(uint32_t worker) {
+    if (!applies_at_once()) rounds_.Return(worker);
+  }
 
   // Replaces the optimizer from the next applied round on (StatefulOptimizer::Replace). Auxiliary
   // keys have none.

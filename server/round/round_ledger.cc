@@ -20,7 +20,8 @@ RoundLedger::RoundLedger(uint32_t num_workers, std::shared_ptr<WaitingBytes> wai
     : num_workers_(num_workers),
       waiting_(waiting != nullptr ? std::move(waiting) : std::make_shared<WaitingBytes>()),
       rounds_ahead_(rounds_ahead),
-      leaves_from_(num_workers, kNever) {}
+      leaves_from_(num_workers, kNever),
+      away_(num_workers) {}
 
 const RoundLedger::Seen* RoundLedger::FindSeen(uint64_t round, uint32_t worker) const {
   if (round > version_) {
@@ -79,7 +80,8 @@ absl::StatusOr<PushVerdict> RoundLedger::Push(PushRecord push) {
   }
   while (open_.size() < push.round - version_) open_.emplace_back(num_workers_);
   Slot& slot = open_[push.round - version_ - 1][push.worker];
-  slot.seen = {.counted = true, .checksum = push.checksum, .format = push.format};
+  slot.seen = {
+      .counted = true, .checksum = push.checksum, .format = push.format, .left_out = push.left_out};
   slot.payload = std::move(push.payload);
   waiting_bytes_ += bytes;
   return PushVerdict::kAccepted;
@@ -111,18 +113,24 @@ absl::Status RoundLedger::Leave(uint32_t worker, uint64_t from_round) {
   return absl::OkStatus();
 }
 
+void RoundLedger::Return(uint32_t worker) {
+  if (!away_[worker]) return;
+  away_[worker] = false;
+  if (worker >= released_ || !AwaitsNext(worker)) return;
+  if (open_.empty()) open_.emplace_back(num_workers_);
+  open_[0][worker].seen = {.counted = true, .left_out = true};
+}
+
 uint32_t RoundLedger::NextInTurn() const {
-  for (uint32_t worker = released_; worker < num_workers_; ++worker) {
-    if (!IsActive(worker, version_ + 1)) continue;
-    if (open_.empty() || !open_[0][worker].seen.counted) return worker;
-  }
-  return num_workers_;
+  uint32_t worker = released_;
+  while (worker < num_workers_ && !AwaitsNext(worker)) ++worker;
+  return worker;
 }
 
 size_t RoundLedger::prefix_bytes() const {
   size_t bytes = 0;
   for (uint32_t worker = released_, end = NextInTurn(); worker < end; ++worker) {
-    if (IsActive(worker, version_ + 1)) bytes += open_[0][worker].payload.size();
+    if (HasNext(worker)) bytes += open_[0][worker].payload.size();
   }
   return bytes;
 }
@@ -130,7 +138,7 @@ size_t RoundLedger::prefix_bytes() const {
 std::vector<Contribution> RoundLedger::Prefix() const {
   std::vector<Contribution> prefix;
   for (uint32_t worker = released_, end = NextInTurn(); worker < end; ++worker) {
-    if (!IsActive(worker, version_ + 1)) continue;
+    if (!HasNext(worker) || open_[0][worker].seen.left_out) continue;
     const Slot& slot = open_[0][worker];
     prefix.push_back({.format = slot.seen.format, .payload = slot.payload});
   }
@@ -140,24 +148,21 @@ std::vector<Contribution> RoundLedger::Prefix() const {
 void RoundLedger::ReleasePrefix() {
   const size_t bytes = prefix_bytes();
   for (const uint32_t end = NextInTurn(); released_ < end; ++released_) {
-    // A worker that left before its turn contributed nothing. If all of them left, open_ may be
-    // empty.
-    if (IsActive(released_, version_ + 1)) open_[0][released_].payload = Payload();
+    // A worker that left or is away contributed nothing. If that are all, open_ may be empty.
+    if (HasNext(released_)) open_[0][released_].payload = Payload();
   }
   waiting_bytes_ -= bytes;
   waiting_->Remove(bytes);
 }
 
 bool RoundLedger::NextRoundComplete() const {
-  const uint64_t round = version_ + 1;
-  bool any_active = false;
+  bool any = false;
   for (uint32_t worker = 0; worker < num_workers_; ++worker) {
-    if (!IsActive(worker, round)) continue;
-    any_active = true;
+    any |= HasNext(worker);
     if (simulation::Is(Mutant::kRoundWithoutAWorker) && worker == num_workers_ - 1) continue;
-    if (open_.empty() || !open_[0][worker].seen.counted) return false;
+    if (AwaitsNext(worker)) return false;
   }
-  return any_active;  // once everyone has left there are no more rounds
+  return any;  // once everyone has left there are no more rounds
 }
 
 std::vector<Contribution> RoundLedger::TakeNextRound() {
@@ -169,11 +174,13 @@ std::vector<Contribution> RoundLedger::TakeNextRound() {
   size_t bytes = 0;
   for (uint32_t worker = 0; worker < num_workers_; ++worker) {
     remembered[worker] = taken[worker].seen;
-    if (worker < released_ || !IsActive(worker, round)) continue;
+    if (worker < released_ || !taken[worker].seen.counted) continue;
     bytes += taken[worker].payload.size();
+    if (taken[worker].seen.left_out) continue;
     contributions.push_back(
         {.format = taken[worker].seen.format, .payload = std::move(taken[worker].payload)});
   }
+  if (contributions.empty() && released_ == 0) contributions.emplace_back();
   if (simulation::Is(Mutant::kSumInAnotherOrder))
     std::reverse(contributions.begin(), contributions.end());
   waiting_bytes_ -= bytes;
@@ -199,8 +206,7 @@ std::vector<uint32_t> RoundLedger::Contributors(uint64_t round) const {
 std::vector<uint32_t> RoundLedger::MissingFromNextRound() const {
   std::vector<uint32_t> missing;
   for (uint32_t worker = 0; worker < num_workers_; ++worker) {
-    if (!IsActive(worker, version_ + 1)) continue;
-    if (open_.empty() || !open_[0][worker].seen.counted) missing.push_back(worker);
+    if (AwaitsNext(worker)) missing.push_back(worker);
   }
   return missing;
 }
@@ -229,6 +235,7 @@ void RoundLedger::Save(saved::RoundLedger* fields, PartitionImage* image) const 
     slot->set_counted(seen.counted);
     slot->set_checksum(seen.checksum);
     slot->set_format(static_cast<wire::Format>(seen.format));
+    slot->set_left_out(seen.left_out);
   };
   fields->set_version(version_);
   fields->set_released(released_);
@@ -258,6 +265,7 @@ absl::StatusOr<RoundLedger::Round> RoundLedger::RestoreRound(const saved::Round&
     const saved::Slot& saved = fields.slots(static_cast<int>(worker));
     Seen& seen = round[worker].seen;
     seen = {.counted = saved.counted(), .checksum = saved.checksum()};
+    seen.left_out = saved.left_out();
     SLIMPS_ASSIGN_OR_RETURN(seen.format, RestoreFormat(saved.format()));
     if (!seen.counted || worker < released) continue;
     SLIMPS_ASSIGN_OR_RETURN(round[worker].payload,

@@ -6,6 +6,9 @@
 //   SLIMPS_ASSIGN_OR_RETURN(PushVerdict verdict, ledger.Push({.round = 7, .worker = 2, ...}));
 //   while (ledger.NextRoundComplete()) Apply(ledger.TakeNextRound());
 //
+// A worker that is away (SetAway) is not waited for: rounds are complete without it. A push may
+// also say that its worker is left out of the round. Neither counts among a round's contributions.
+//
 //   push of round   <= version          version+1 .. version+A           > version+A
 //                   checksum decides,   first: accepted, kept            ResourceExhausted
 //                   while remembered    repeat: checksum decides
@@ -45,6 +48,7 @@ struct PushRecord {
   uint64_t checksum = 0;  // of the payload
   PayloadFormat format = PayloadFormat::kAbsent;
   Payload payload;
+  bool left_out = false;  // takes no part in the round; kAbsent
 };
 
 // What one worker gives to a round. kAbsent counts as zero.
@@ -80,12 +84,21 @@ class RoundLedger final {
   // FailedPrecondition: a push of that round or a later one was counted already.
   [[nodiscard]] absl::Status Leave(uint32_t worker, uint64_t from_round);
 
-  // True if every active worker's push of the next round was counted. False once all workers have
-  // left.
+  // Waits for the pushes of `worker` no more, until Return. What was counted stays.
+  // REQUIRES: there is such a worker.
+  void SetAway(uint32_t worker) { away_[worker] = true; }
+
+  // Waits for its pushes again. Where the sum of the next round has passed it already, it is left
+  // out of that round.
+  // REQUIRES: there is such a worker.
+  void Return(uint32_t worker);
+
+  // True if the push of every active worker that is not away was counted for the next round, and
+  // there is one. False once all workers have left.
   bool NextRoundComplete() const;
 
-  // Returns the contributions of the active workers in rank order, without those released before.
-  // The version grows by one.
+  // Returns the contributions in rank order, without those released before; one of kAbsent if all
+  // workers were left out. The version grows by one.
   // REQUIRES: NextRoundComplete().
   std::vector<Contribution> TakeNextRound();
 
@@ -104,7 +117,7 @@ class RoundLedger final {
   // REQUIRES: `round` is version() or one of the kRememberedRounds - 1 rounds before it.
   std::vector<uint32_t> Contributors(uint64_t round) const;
 
-  // Returns the active workers whose push of the next round has not come.
+  // Returns the workers whose push of the next round is waited for.
   std::vector<uint32_t> MissingFromNextRound() const;
   // Returns up to which round all pushes of `worker` were counted, or were not expected.
   uint64_t CountedUpTo(uint32_t worker) const;
@@ -129,6 +142,7 @@ class RoundLedger final {
     bool counted = false;
     uint64_t checksum = 0;
     PayloadFormat format = PayloadFormat::kAbsent;
+    bool left_out = false;
   };
   struct Slot {
     Seen seen;
@@ -142,7 +156,12 @@ class RoundLedger final {
   bool IsActive(uint32_t worker, uint64_t round) const { return round < leaves_from_[worker]; }
   const Seen* FindSeen(uint64_t round, uint32_t worker) const;
   uint64_t FirstUncounted(uint32_t worker) const;
-  // Returns the first active worker, from released_ on, whose push of the next round has not come.
+  // True if the push of the next round was counted.
+  bool HasNext(uint32_t worker) const { return !open_.empty() && open_[0][worker].seen.counted; }
+  bool AwaitsNext(uint32_t worker) const {
+    return IsActive(worker, version_ + 1) && !away_[worker] && !HasNext(worker);
+  }
+  // Returns the first worker, from released_ on, whose push of the next round is waited for.
   // Returns num_workers_ if there is none.
   uint32_t NextInTurn() const;
 
@@ -155,6 +174,7 @@ class RoundLedger final {
   std::deque<Round> open_;                 // rounds from version+1 on
   std::deque<std::vector<Seen>> applied_;  // the last rounds; back() is of round version_
   std::vector<uint64_t> leaves_from_;      // by worker: the first round without it, or kNever
+  std::vector<bool> away_;                 // by worker
 };
 
 }  // namespace slimps

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "proto/base/clock.h"
 #include "proto/base/out_of_memory.h"
 #include "proto/base/status_macros.h"
 #include "server/shard/run_on_shard.h"
@@ -72,7 +71,7 @@ void Checkpointer::Stop(const absl::Status& why) {
 }
 
 void Checkpointer::Run() {
-  while (const auto requests = queue_.Await(MachineClock(), SteadyTime::InfiniteFuture())) {
+  while (const auto requests = queue_.Await()) {
     for (const Request& request : *requests) {
       if (queue_.stopped()) {
         request.done(queue_.why(), {});

@@ -2,7 +2,7 @@
 // Requests that wait for one thread, in order.
 //
 //   RequestQueue<Request> queue("requests of a snapshot");
-//   while (auto requests = queue.Await(&clock, due)) { ... }       // the thread
+//   while (auto requests = queue.AwaitUntil(due, &clock)) { ... }       // the thread
 //   SLIMPS_RETURN_IF_ERROR(queue.Put(request));                    // others
 //   queue.Stop(why);
 //   thread.Join();
@@ -50,18 +50,20 @@ class RequestQueue final {
     return absl::OkStatus();
   }
 
-  // Waits until there is a request, it is `due`, or Stop. Returns the requests and has none any
-  // more; nullopt after Stop.
-  std::optional<std::vector<Request>> Await(const Clock* clock, SteadyTime due) {
+  // Waits until there is a request, or Stop. Returns the requests and has none any more; nullopt
+  // after Stop.
+  std::optional<std::vector<Request>> Await() {
     MutexLock lock(&mutex_);
-    while (!stopped_ && waiting_.empty()) {
-      const SteadyTime now = clock->Now();
-      if (now >= due) break;
-      if (due == SteadyTime::InfiniteFuture()) {
-        changed_.Wait(&mutex_);
-      } else {
-        changed_.WaitFor(&mutex_, due - now);
-      }
+    while (!stopped_ && waiting_.empty()) changed_.Wait(&mutex_);
+    if (stopped_) return std::nullopt;
+    return std::exchange(waiting_, {});
+  }
+
+  // As Await, and ends when it is `due`, with the requests that there are.
+  std::optional<std::vector<Request>> AwaitUntil(SteadyTime due, const Clock* clock) {
+    MutexLock lock(&mutex_);
+    while (!stopped_ && waiting_.empty() && clock->Now() < due) {
+      changed_.WaitFor(&mutex_, due - clock->Now());
     }
     if (stopped_) return std::nullopt;
     return std::exchange(waiting_, {});

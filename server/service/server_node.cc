@@ -86,6 +86,7 @@ void ServerNode::OnMessage(PeerId from, Message message) {
   const bool roster = message.header.has_roster();
   if (membership_.HandleMessage(from, message)) {
     if (roster) service_.SetRoster(membership_.roster());
+    membership_.SetSavedEpoch(service_.saved_epoch());
     return;
   }
   service_.OnMessage(from, std::move(message));

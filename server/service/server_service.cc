@@ -117,7 +117,35 @@ ServerCounters ServerService::counters() const {
           .snapshots = snapshotter_ == nullptr ? SnapshotCounters() : snapshotter_->counters()};
 }
 
+void ServerService::NoteAway(const wire::Roster& roster) {
+  bool is_newly_away = false;
+  for (const wire::RosterEntry& entry : roster.nodes()) {
+    const uint32_t worker = entry.node().rank();
+    if (entry.node().role() != wire::WORKER || entry.away() == away_.contains(worker)) continue;
+    for (const auto& shard : shards_) {
+      shard->PostOwnControl([worker, away = entry.away()](ShardState& state) {
+        away ? state.SetAway(worker) : state.SetPresent(worker);
+      });
+    }
+    if (entry.away()) {
+      away_.insert(worker);
+      is_newly_away = true;
+    } else {
+      away_.erase(worker);
+    }
+  }
+  if (!is_newly_away || snapshotter_ == nullptr) return;
+  // Nobody keeps its pushes any more, so they must be on the disk before a server may be lost. If
+  // the disk refuses, the scheduler hears nothing, and takes them for lost.
+  snapshotter_
+      ->Persist([this, epoch = roster.epoch()](const absl::Status& saved) {
+        if (saved.ok()) saved_epoch_.store(epoch, std::memory_order_relaxed);
+      })
+      .IgnoreError();
+}
+
 void ServerService::SetRoster(const wire::Roster& roster) {
+  if (roster.epoch() >= admission_.epoch()) NoteAway(roster);
   admission_.SetRoster(roster);
   for (EarlyMessage& early : parked_.TakeAll()) {
     if (!simulation::Is(Mutant::kForgetParked)) Receive(std::move(early));

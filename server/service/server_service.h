@@ -21,6 +21,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -79,8 +80,13 @@ class ServerService final : public MessageSink {
   // Removes all snapshots: the job has ended in order. REQUIRES: Stop was called.
   void RemoveSnapshots();
 
-  // Admits the workers of `roster`, and handles the messages that waited for it.
+  // Admits the workers of `roster`, waits no more for those that are away, and handles the messages
+  // that waited for it.
   void SetRoster(const wire::Roster& roster);
+
+  // Returns the epoch of the newest roster with a worker newly away, before which all that was
+  // counted is on the disk. 0: there is none.
+  uint64_t saved_epoch() const { return saved_epoch_.load(std::memory_order_relaxed); }
 
   // Call it when a node is lost: answers with `why` the pulls that wait, later pushes, and later
   // pulls that would have to wait (ShardState::Fail).
@@ -105,6 +111,8 @@ class ServerService final : public MessageSink {
   absl::Status CheckSetOptimizer(const Origin& origin, const wire::SetOptimizer& request) const;
   void HandleLeave(const Origin& origin, uint64_t from_round);
   void HandlePersist(const Origin& origin);
+  // Tells the shards who is away since the last roster, and who is back.
+  void NoteAway(const wire::Roster& roster);
   // Returns the shard of a partition that a worker asks about.
   absl::StatusOr<size_t> FindInitialised(const wire::InitItem& item) const;
   void HandleCheckpoint(const Origin& origin, const wire::Checkpoint& request);
@@ -130,6 +138,7 @@ class ServerService final : public MessageSink {
 
   // Owned by the I/O thread.
   Admission admission_;
+  std::set<uint32_t> away_;                      // workers
   const std::shared_ptr<WaitingBytes> waiting_;  // shared by all shards
   Directory directory_;
   std::optional<wire::StoreMode> mode_;  // that of the first Init or SetOptimizer
@@ -137,6 +146,7 @@ class ServerService final : public MessageSink {
   ParkedMessages parked_;
 
   // Counters publish nothing but themselves.
+  std::atomic<uint64_t> saved_epoch_{0};
   std::atomic<uint64_t> bad_frames_{0};
   std::atomic<uint64_t> refused_messages_{0};
   std::atomic<uint64_t> undeliverable_{0};

@@ -44,7 +44,7 @@ SnapshotCounters Snapshotter::counters() const {
 }
 
 void Snapshotter::Run() {
-  while (const auto waiting = queue_.Await(clock_, next_)) {
+  while (const auto waiting = queue_.AwaitUntil(next_, clock_)) {
     const absl::Status written = WriteOne();
     Note(written);
     for (const Done& done : *waiting) done(written);

@@ -97,6 +97,7 @@ absl::Status ShardState::HandleInit(InitWork work) {
   for (const auto& [worker, from_round] : leaves_) {
     SLIMPS_RETURN_IF_ERROR(slot.partition->Leave(worker, from_round));
   }
+  for (const uint32_t worker : away_) slot.partition->SetAway(worker);
   AnswerReady(slot);
   return absl::OkStatus();
 }
@@ -123,7 +124,9 @@ absl::StatusOr<uint64_t> ShardState::HandlePush(uint32_t worker, PushWork work) 
         item.round(), worker, item.elements(),
         {.format = format, .payload = work.payload, .checksum = item.payload_hash()},
         *std::move(change), item.has_hyper() ? std::optional(item.hyper()) : std::nullopt,
-        item.momentum() ? PushedAs::kMomentum : PushedAs::kGradient);
+        item.left_out()   ? PushedAs::kNothing
+        : item.momentum() ? PushedAs::kMomentum
+                          : PushedAs::kGradient);
   };
   SLIMPS_ASSIGN_OR_RETURN(const PushVerdict verdict,
                           SayingWhatFor("a push", partition.spec().name, push));

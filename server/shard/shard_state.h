@@ -18,6 +18,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -90,6 +91,11 @@ class ShardState final {
   // Takes the worker out of all partitions (Partition::Leave), and out of new ones unless there was
   // an error. Returns the first error.
   [[nodiscard]] absl::Status Leave(uint32_t worker, uint64_t from_round);
+
+  // Waits in no partition for this worker any more (Partition::SetAway), also in those to come. It
+  // is back in a partition once it asks where that stands. SetPresent: it is back in those to come.
+  void SetAway(uint32_t worker);
+  void SetPresent(uint32_t worker) { away_.erase(worker); }
 
   // Makes `why` the answer to: the pulls that wait; later pushes; later pulls that would have to
   // wait or that ask for the optimizer's state; and state that is put back. A later pull of a
@@ -183,9 +189,9 @@ class ShardState final {
   // Stages one partition's successor, if the image has all of it, or the last that was missing.
   absl::Status StageFor(const PartitionId& id, const Slot& slot, const PartitionImage& image);
   absl::Status HandleInit(InitWork work);
-  // Says which pushes of `worker` were counted.
+  // Waits for `worker` again, and says which pushes of it were counted.
   absl::Status Stand(const wire::ItemId& id, uint32_t worker,
-                     std::optional<wire::Standing>* standing) const;
+                     std::optional<wire::Standing>* standing);
   absl::StatusOr<uint64_t> HandlePush(uint32_t worker, PushWork work);
   void HandlePull(const Origin& origin, PullWork work);
   absl::Status CheckPullNow(const Slot& slot, const wire::PullItem& item) const;
@@ -218,6 +224,7 @@ class ShardState final {
   std::map<Turn, Slot*> complete_;
   uint64_t next_turn_ = 0;
   std::map<uint32_t, uint64_t> leaves_;  // worker -> from_round, for partitions to come
+  std::set<uint32_t> away_;              // workers, for partitions to come
   ChangeCodecs change_codecs_;
   ReplyOutbox outbox_;
   size_t copied_bytes_ = 0;  // of answers in outbox_

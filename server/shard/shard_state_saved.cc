@@ -40,13 +40,26 @@ std::vector<uint64_t> CountedBy(const Partition& partition) {
 }  // namespace
 
 absl::Status ShardState::Stand(const wire::ItemId& id, uint32_t worker,
-                               std::optional<wire::Standing>* standing) const {
-  const Partition* const partition = Find({.key = id.key(), .index = id.partition()});
-  if (partition == nullptr) {
+                               std::optional<wire::Standing>* standing) {
+  const auto found = slots_.find({.key = id.key(), .index = id.partition()});
+  if (found == slots_.end() || found->second.partition == nullptr) {
     return absl::NotFoundError("asked where it stands, but it was never initialised");
   }
-  SLIMPS_ASSIGN_OR_RETURN(*standing, partition->StandingOf(worker));
+  Slot& slot = found->second;
+  Settle(slot);  // what is complete without it stays so
+  slot.partition->Return(worker);
+  SLIMPS_ASSIGN_OR_RETURN(*standing, slot.partition->StandingOf(worker));
   return absl::OkStatus();
+}
+
+void ShardState::SetAway(uint32_t worker) {
+  away_.insert(worker);
+  for (auto& [id, slot] : slots_) {
+    if (slot.partition == nullptr) continue;
+    slot.partition->SetAway(worker);
+    if (slot.partition->applies_at_once()) AnswerReady(slot);
+    NoteCompletion(slot);
+  }
 }
 
 std::optional<uint64_t> ShardState::DurableOf(const wire::ItemId& id, uint32_t worker) const {

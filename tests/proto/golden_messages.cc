@@ -199,6 +199,11 @@ void AddRestarts(const std::function<Message*(const char*)>& add) {
   status->mutable_id()->set_ticket(17);
   status->set_durable(8);
   add("restarts/persist")->header.mutable_persist();
+  wire::Roster* without = add("away/roster")->header.mutable_roster();
+  without->add_nodes()->mutable_node()->set_role(wire::WORKER);
+  without->mutable_nodes(0)->set_away(true);
+  add("away/heartbeat")->header.mutable_heartbeat()->set_saved_epoch(6);
+  add("away/push")->header.mutable_push()->add_items()->set_left_out(true);
 }
 
 void AddCheckpoints(const std::function<Message*(const char*)>& add) {

@@ -59,14 +59,14 @@ class JournalTest : public testing::Test {
 
 TEST_F(JournalTest, WhatWasAppendedIsReadAgainInOrder) {
   JournalEntry taken = Goodbye(3);
-  taken.takes_place = true;
+  taken.kind = JournalEntry::Kind::kTakesPlace;
   ASSERT_TRUE((*Journal::Open(path_, kHead))->Append({Goodbye(1), Goodbye(2)}).ok());
   ASSERT_TRUE((*Journal::Open(path_, kHead))->Append({taken}).ok());
   const auto entries = Reopen();
   ASSERT_EQ(entries.size(), 3u);
   EXPECT_EQ(entries[1].header.sender().rank(), 2u);
-  EXPECT_FALSE(entries[1].takes_place);
-  EXPECT_TRUE(entries[2].takes_place);
+  EXPECT_EQ(entries[1].kind, JournalEntry::Kind::kMessage);
+  EXPECT_EQ(entries[2].kind, JournalEntry::Kind::kTakesPlace);
 }
 
 TEST_F(JournalTest, ATornOrDamagedEndIsDroppedWhereverItBegins) {

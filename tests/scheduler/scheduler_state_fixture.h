@@ -20,7 +20,8 @@ inline constexpr uint64_t kWorker1 = 3;
 
 class SchedulerStateTest : public testing::Test {
  protected:
-  explicit SchedulerStateTest(absl::Duration restart_timeout = absl::ZeroDuration())
+  explicit SchedulerStateTest(absl::Duration restart_timeout = absl::ZeroDuration(),
+                              absl::Duration worker_timeout = absl::ZeroDuration())
       : options_({.job_id = "job",
                   .num_workers = 2,
                   .num_servers = 1,
@@ -28,6 +29,7 @@ class SchedulerStateTest : public testing::Test {
                   .heartbeat_timeout = absl::Seconds(10),
                   .roster_timeout = absl::Seconds(60),
                   .restart_timeout = restart_timeout,
+                  .worker_timeout = worker_timeout,
                   .has_journal = restart_timeout > absl::ZeroDuration(),
                   .shutdown_grace = absl::Seconds(5)}) {
     MakeState();

@@ -76,6 +76,7 @@ absl::Status RankReturn::TakeUp(const std::vector<TensorPlan>& tensors, Combine 
       *one.nothing.mutable_id() = one.question.id();
       one.nothing.set_elements(tensor.partitions[i].elements);
       one.nothing.set_format(wire::ABSENT);
+      one.nothing.set_left_out(true);
     }
   }
   SLIMPS_RETURN_IF_ERROR(AskWhileRoundsBegin(&asked));

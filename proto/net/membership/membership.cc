@@ -352,6 +352,11 @@ void Membership::EndReturn() {
   state_.EndReturn();
 }
 
+void Membership::SetSavedEpoch(uint64_t epoch) {
+  MutexLock lock(&mutex_);
+  state_.SetSavedEpoch(epoch);
+}
+
 uint32_t Membership::rank() const {
   MutexLock lock(&mutex_);
   return state_.rank();

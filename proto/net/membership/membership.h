@@ -151,7 +151,8 @@ class Membership final {
   bool servers_may_return() const;
   // What the scheduler said when this node joined. Meaningful after Join.
   wire::Welcome welcome() const;
-  void EndReturn();             // MembershipState::EndReturn
+  void EndReturn();  // MembershipState::EndReturn
+  void SetSavedEpoch(uint64_t epoch);
   wire::Roster roster() const;  // complete after Join
   PeerId scheduler() const;     // REQUIRES: Join was called
   wire::NodeRef self() const;

@@ -127,6 +127,9 @@ class MembershipState final {
   // Until EndReturn, a node whose place another process had before visits barriers from their first
   // ticket on, as that did at its start, and is answered as that was. Then it meets the others.
   void EndReturn();
+
+  // What heartbeats say from now on (Heartbeat.saved_epoch).
+  void SetSavedEpoch(uint64_t epoch) { saved_epoch_ = epoch; }
   const wire::Roster& roster() const { return roster_; }
   const std::optional<absl::Status>& down() const { return down_; }
   // Returns the offset of this node's wall clock, from the echoes of heartbeats.
@@ -177,6 +180,7 @@ class MembershipState final {
   SteadyTime heartbeat_at_ = SteadyTime::InfiniteFuture();
   SteadyTime last_heard_ = SteadyTime::InfinitePast();
   uint64_t heartbeat_sequence_ = 0;
+  uint64_t saved_epoch_ = 0;
   SteadyTime heartbeat_sent_ = SteadyTime::InfinitePast();  // of the newest heartbeat
   ClockOffset clock_offset_;
   uint64_t next_request_ = 1;

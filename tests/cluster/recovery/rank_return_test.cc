@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/synchronization/notification.h"
 #include "tests/cluster/hooked_transport.h"
 #include "tests/cluster/in_process_cluster.h"
 
@@ -27,7 +28,7 @@ class RankReturnTest : public testing::TestWithParam<uint32_t> {
  protected:
   uint32_t dies() const { return GetParam(); }
 
-  ClusterOptions Options() {
+  virtual ClusterOptions Options() {
     ClusterOptions options{.workers = 2, .servers = 1};
     options.store.timeout = absl::Seconds(12);
     options.scheduler.heartbeat_interval = absl::Milliseconds(50);
@@ -116,7 +117,7 @@ class RankReturnTest : public testing::TestWithParam<uint32_t> {
   float a_ = 0, b_ = 0;
 };
 
-TEST_P(RankReturnTest, GoesOnWithTheNextRoundAndCountsAsZeroInWhatWasLeftOpen) {
+TEST_P(RankReturnTest, GoesOnWithTheNextRoundAndIsLeftOutOfWhatWasLeftOpen) {
   Run(/*round=*/4);
   EXPECT_EQ(a_, 3 * 6);
   EXPECT_EQ(b_, 3 * 6 - static_cast<float>(dies() + 1));
@@ -128,6 +129,89 @@ TEST_P(RankReturnTest, AlsoInTheFirstRound) {
   EXPECT_EQ(b_, 3 * 3 - static_cast<float>(dies() + 1));
 }
 
+// The job goes on without the worker before that returns.
+class WorkerAwayTest : public RankReturnTest {
+ protected:
+  ClusterOptions Options() override {
+    ClusterOptions options = RankReturnTest::Options();
+    options.scheduler.restart_timeout = absl::ZeroDuration();
+    options.scheduler.worker_timeout = absl::Milliseconds(200);
+    return options;
+  }
+
+  static void SetMean(KVStore* store) {
+    wire::OptimizerSpec spec = Adding(1);
+    spec.set_average(true);
+    ASSERT_STATUS_OK(store->SetOptimizer(spec));
+  }
+
+  absl::Notification trained_alone_, is_back_;
+};
+
+TEST_P(WorkerAwayTest, RoundsGoOnWithoutItUntilItReturnsAndMeansAreOverWhoContributed) {
+  InProcessCluster cluster(Options());
+  Thread lives("lives", [&] {
+    const auto store = cluster.JoinWorker(1 - dies());
+    ASSERT_STATUS_OK(store.status());
+    Start(1, store->get());
+    SetMean(store->get());
+    Train(1, 5, store->get());  // 1: both; 2: a of both, b alone; the others alone
+    trained_alone_.Notify();
+    is_back_.WaitForNotification();
+    Train(6, 7, store->get());
+    a_ = Pull("a", store->get());
+    b_ = Pull("b", store->get());
+    ASSERT_STATUS_OK((*store)->Close());
+  });
+  Thread returns("returns", [&] {
+    const auto former = cluster.JoinWorker(dies());
+    ASSERT_STATUS_OK(former.status());
+    Start(1, former->get());
+    SetMean(former->get());
+    Train(1, 1, former->get());
+    Push("a", former->get());
+    ASSERT_STATUS_OK((*former)->Wait());
+    dead_.store(true);
+    trained_alone_.WaitForNotification();
+    const auto store = cluster.JoinWorker(dies());
+    ASSERT_STATUS_OK(store.status());
+    Start(1000, store->get());
+    EXPECT_EQ((*store)->former_rounds(), 5u);
+    is_back_.Notify();
+    Train(6, 7, store->get());
+    EXPECT_EQ(Pull("a", store->get()), 1.5f * 4 + 3 * static_cast<float>(2 - dies()));
+    ASSERT_STATUS_OK((*store)->Close());
+  });
+  lives.Join();
+  returns.Join();
+  const float alone = static_cast<float>(2 - dies());
+  EXPECT_EQ(a_, 1.5f * 4 + alone * 3);
+  EXPECT_EQ(b_, 1.5f * 3 + alone * 4);
+}
+
+TEST_P(WorkerAwayTest, TheJobEndsWithoutIt) {
+  InProcessCluster cluster(Options());
+  Thread lives("lives", [&] {
+    const auto store = cluster.JoinWorker(1 - dies());
+    ASSERT_STATUS_OK(store.status());
+    Start(1, store->get());
+    Train(1, 4, store->get());
+    ASSERT_STATUS_OK((*store)->Barrier());
+    EXPECT_EQ(Pull("a", store->get()), 3 + 3 * static_cast<float>(2 - dies()));
+    ASSERT_STATUS_OK((*store)->Close());
+  });
+  Thread dies_for_good("dies", [&] {
+    const auto former = cluster.JoinWorker(dies());
+    ASSERT_STATUS_OK(former.status());
+    Start(1, former->get());
+    Train(1, 1, former->get());
+    dead_.store(true);
+  });
+  lives.Join();
+  dies_for_good.Join();
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, WorkerAwayTest, testing::Values(0u, 1u));
 INSTANTIATE_TEST_SUITE_P(Ranks, RankReturnTest, testing::Values(0u, 1u));
 
 }  // namespace

@@ -238,6 +238,8 @@ class Script {
 
   void AddPush(uint64_t round, uint32_t worker) {
     const ClaimedPayload payload = PushOf(scenario_, round, worker);
+    const bool left_out =
+        payload.format == PayloadFormat::kAbsent && scenario_.mode == wire::DIST_SYNC;
     const bool first_rows = scenario_.push == Scenario::Push::kFirstRows;
     const size_t elements = first_rows ? 40 * kRowElements : kElements;
     const std::string codec = scenario_.codecs[(round + worker) % scenario_.codecs.size()];
@@ -255,7 +257,9 @@ class Script {
       auto change = subject.codecs.Find(codec);
       EXPECT_TRUE(change.ok()) << change.status();
       return Text(partition.Push(round, worker, elements, payload, *change, hyper,
-                                 momentum ? PushedAs::kMomentum : PushedAs::kGradient));
+                                 left_out   ? PushedAs::kNothing
+                                 : momentum ? PushedAs::kMomentum
+                                            : PushedAs::kGradient));
     });
   }
 

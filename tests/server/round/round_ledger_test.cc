@@ -54,6 +54,58 @@ TEST(RoundLedger, RoundIsCompleteWhenEachWorkerWasCountedOnce) {
   EXPECT_EQ(ledger.waiting_bytes(), 0);
 }
 
+TEST(RoundLedger, AWorkerThatIsAwayIsNotWaitedForAndDoesNotContribute) {
+  RoundLedger ledger(3, {});
+  ASSERT_TRUE(ledger.Push(Record(1, 0)).ok());
+  ASSERT_TRUE(ledger.Push(Record(1, 1)).ok());
+  ASSERT_TRUE(ledger.Push(Record(2, 1)).ok());
+  ASSERT_TRUE(ledger.Push(Record(1, 2)).ok());
+  ledger.SetAway(1);
+  ASSERT_TRUE(ledger.NextRoundComplete());
+  EXPECT_THAT(WorkersOf(ledger.TakeNextRound()), ElementsAre(0, 1, 2)) << "it was counted before";
+  EXPECT_THAT(ledger.MissingFromNextRound(), ElementsAre(0, 2));
+  ASSERT_TRUE(ledger.Push(Record(2, 0)).ok());
+  ASSERT_TRUE(ledger.Push(Record(2, 2)).ok());
+  EXPECT_THAT(WorkersOf(ledger.TakeNextRound()), ElementsAre(0, 1, 2));
+  ASSERT_TRUE(ledger.Push(Record(3, 2)).ok());
+  EXPECT_FALSE(ledger.NextRoundComplete());
+  ASSERT_TRUE(ledger.Push(Record(3, 0)).ok());
+  EXPECT_THAT(WorkersOf(ledger.TakeNextRound()), ElementsAre(0, 2));
+  ledger.Return(1);
+  EXPECT_EQ(ledger.StandingOf(1).next_round(), 4u);
+  ASSERT_TRUE(ledger.Push(Record(4, 0)).ok());
+  ASSERT_TRUE(ledger.Push(Record(4, 2)).ok());
+  EXPECT_FALSE(ledger.NextRoundComplete()) << "it is waited for again";
+  ASSERT_TRUE(ledger.Push({.round = 4, .worker = 1, .left_out = true}).ok());
+  EXPECT_THAT(WorkersOf(ledger.TakeNextRound()), ElementsAre(0, 2));
+}
+
+TEST(RoundLedger, WithoutAnyWorkerThereAreNoRounds) {
+  RoundLedger ledger(2, {});
+  ledger.SetAway(0);
+  ledger.SetAway(1);
+  EXPECT_FALSE(ledger.NextRoundComplete());
+  ledger.Return(0);
+  EXPECT_FALSE(ledger.NextRoundComplete());
+  ASSERT_TRUE(ledger.Push({.round = 1, .worker = 0, .left_out = true}).ok());
+  ASSERT_TRUE(ledger.NextRoundComplete());
+  EXPECT_THAT(WorkersOf(ledger.TakeNextRound()), ElementsAre(-1)) << "nothing, as one that is zero";
+}
+
+TEST(RoundLedger, WhereTheSumHasPassedAWorkerItReturnsToTheRoundAfter) {
+  RoundLedger ledger(3, {});
+  ASSERT_TRUE(ledger.Push(Record(1, 1)).ok());
+  ledger.SetAway(0);
+  EXPECT_THAT(WorkersOf(ledger.Prefix()), ElementsAre(1));
+  ledger.ReleasePrefix();
+  ledger.Return(0);
+  EXPECT_EQ(ledger.StandingOf(0).next_round(), 2u);
+  ASSERT_TRUE(ledger.Push(Record(1, 2)).ok());
+  ASSERT_TRUE(ledger.NextRoundComplete());
+  EXPECT_THAT(WorkersOf(ledger.TakeNextRound()), ElementsAre(2)) << "1 was released";
+  EXPECT_THAT(ledger.MissingFromNextRound(), ElementsAre(0, 1, 2));
+}
+
 TEST(RoundLedger, ContributionsAreInRankOrderWhateverTheOrderOfArrival) {
   for (uint64_t seed = 0; seed < 50; ++seed) {
     RoundLedger ledger(4, {});
