@@ -12,11 +12,11 @@ from eventually import eventually
 from job_case import FAKE, JobCase
 from slimps_launch import agent
 from slimps_launch import carried
-from slimps_launch import job_launch
 from slimps_launch import job_node
+from slimps_launch.places import here
 
 
-class CarriedHere(job_launch.Here):
+class CarriedHere(here.Place):
     """The place of a job whose one worker a carrier has."""
 
     def __init__(self, script):
