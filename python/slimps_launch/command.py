@@ -266,10 +266,23 @@ def run_part(arguments, installation):
         help="where rank 0 starts the scheduler, if the engine does not say it",
     )
     shared_flags(parser)
+    parser.add_argument(
+        "--mounted-keys",
+        metavar="DIR",
+        help="a folder with the keys of this process's nodes, which a pod has from a Secret; they "
+        "are copied to one that others cannot enter",
+    )
     options = parser.parse_args(arguments)
     checkpoint.check(parser, options)
+    if options.mounted_keys and (options.keys or options.insecure):
+        parser.error("--mounted-keys excludes --keys and --insecure")
     job = make_job(parser, options, command, installation)
-    return run_command.run(options, command, job, os.environ, make_logs)
+    with contextlib.ExitStack() as until_the_end:
+        if options.mounted_keys:
+            memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+            folder = tempfile.TemporaryDirectory(prefix="slimps-keys-", dir=memory)
+            job.keys = keys.copy(options.mounted_keys, until_the_end.enter_context(folder))
+        return run_command.run(options, command, job, os.environ, make_logs)
 
 
 def program(name):
