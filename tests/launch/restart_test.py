@@ -166,8 +166,8 @@ class GoBackTest(JobCase):
             "slimps: the job cannot go on: worker0 exited with status 1: slimps_fake", out
         )
         self.assertIn(
-            "slimps: all of it goes back to its last checkpoint, %s (round 10); 1 more restarts are "
-            "left\n" % newest,
+            "slimps: all of it goes back to its last checkpoint, %s (round 10); 1 more restarts "
+            "are left\n" % newest,
             out,
         )
         self.assertIn("worker0| SLIMPS_RESUME=%s\n" % newest, out)
