@@ -8,6 +8,8 @@ from slimps_launch import job_output
 
 # The scheduler's words for the node whose failure ended a job.
 BLAMED = re.compile(r"(worker|server) (\d+) \(host [^)]*\)(?! listens at| is there)")
+# What a daemon says that ends because the job has ended, whoever is to blame.
+OVER = re.compile(r"the scheduler was stopped by |the job is over")
 
 
 def blamed(nodes, failed):
@@ -20,6 +22,11 @@ def blamed(nodes, failed):
     }
     named = next((node for node in nodes if node.name in lines), None)
     return named, named and lines[named.name]
+
+
+def is_over(node):
+    """True if a node that failed says that the job has ended before it."""
+    return any(OVER.search(line) for line in list(node.last_lines))
 
 
 class Report:

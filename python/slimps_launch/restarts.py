@@ -208,9 +208,10 @@ class Restarts:
             return False
         if node.status < 0:
             return True
+        if node.role == "worker" or node.status == USAGE or blame.is_over(node):
+            return False
         # A daemon that ends by itself and names another process ends because the job has ended.
-        named = blame.blamed(self.launcher.all_nodes(), [node])[0] is not None
-        return node.role != "worker" and not named and node.status != USAGE
+        return blame.blamed(self.launcher.all_nodes(), [node])[0] is None
 
     # ---- the whole job ---------------------------------------------------------------------------
 

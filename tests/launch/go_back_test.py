@@ -49,6 +49,29 @@ def whole(folder, name):
     return eventually(lambda: os.path.exists(os.path.join(folder, name, "manifest.json")), 60)
 
 
+def test_a_server_that_somebody_stops_is_started_again(tmp_path):
+    with Command(launch("--restart=5", "--snapshot_every=1") + SAVING + [str(tmp_path)]) as job:
+        job.wait_for("waits: ", 2)
+        os.kill(pids_of(job, "DMLC_ROLE=server")[0], signal.SIGTERM)
+        job.wait_for("slimps: server. exited with status 1")
+        (tmp_path / "go").touch()
+        assert job.status() == 0, job.said
+        job.wait_for("slimps: server. was started again")
+
+
+def test_who_stops_the_scheduler_ends_the_job(tmp_path):
+    saved = tmp_path / "saved"
+    flags = ["--restart=5", "--snapshot_every=1", "--checkpoint", str(saved)]
+    with Command(launch(*flags) + SAVING + [str(tmp_path)]) as job:
+        job.wait_for("waits: ", 2)
+        assert whole(saved, "step-000000020"), job.said
+        os.kill(pids_of(job, "DMLC_ROLE=scheduler")[0], signal.SIGTERM)
+        (tmp_path / "go").touch()
+        assert job.status() == 1
+        job.wait_for("slimps: the job failed: .*the scheduler was stopped by Terminated")
+        assert "again" not in job.said and "goes back" not in job.said, job.said
+
+
 def test_a_python_job_goes_back_and_ends_with_the_same_bits(tmp_path):
     saved, go = tmp_path / "saved", tmp_path / "go"
     go.touch()
