@@ -87,7 +87,7 @@ class RestartTest(JobCase):
         self.assertEqual(5, launcher.run())
         self.assertNotIn("started again", self.out.getvalue())
 
-    def test_one_that_fails_at_its_start_is_tried_again_later_each_time(self):
+    def test_what_fails_at_its_start_is_tried_later_each_time(self):
         with mock.patch.object(restarts, "FIRST_DELAY", 0.1):
             status, out = self.run_restarting(4, ["exit=3"], ["wait"])
         self.assertEqual(3, status, out)
@@ -99,7 +99,7 @@ class RestartTest(JobCase):
                 out,
             )
 
-    def test_delays_grow_to_a_limit_and_end_when_it_has_run_for_a_while(self):
+    def test_delays_grow_to_a_limit_and_end_after_a_while(self):
         clock = mock.Mock()
         launcher = self.launcher([], [], [])
         again = restarts.Restarts(launcher)
@@ -114,7 +114,7 @@ class RestartTest(JobCase):
             self.assertEqual(0, again._delay("server0"))
         self.assertLess(sum(delays[:6]), restarts.WAIT)
 
-    def test_each_start_of_a_job_has_a_folder_for_snapshots_that_goes_with_it(self):
+    def test_snapshots_lie_in_a_folder_of_each_start(self):
         with restarts.Snapshots(self.path("new"), 7).folder() as folder:
             self.assertEqual(self.path("new"), os.path.dirname(folder))
         self.assertEqual([], os.listdir(self.path("new")))
@@ -156,7 +156,7 @@ class GoBackTest(JobCase):
             "touch=" + done,
         ]
 
-    def test_a_job_that_cannot_go_on_after_a_death_goes_back_to_its_newest_checkpoint(self):
+    def test_after_a_death_it_goes_back_to_the_newest_checkpoint(self):
         self.save("damaged", b"{")
         os.mkdir(self.path("saved/unfinished"))
         status, out = self.run_going_back(3, ["until=" + self.path("done")], self.once_in_vain())
@@ -195,7 +195,7 @@ class GoBackTest(JobCase):
         self.assertEqual(5, status, out)
         self.assertEqual(1, out.count("goes back"), out)
 
-    def test_a_folder_that_has_checkpoints_is_refused_or_gone_on_from(self):
+    def test_a_folder_with_checkpoints_needs_a_word(self):
         job = self.launcher([], [], []).job
         options = argparse.Namespace(checkpoint=self.path("saved"), resume=False)
         checkpoint.prepare(job, options)

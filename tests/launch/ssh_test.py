@@ -213,11 +213,16 @@ def test_a_job_on_hosts_goes_back_to_its_checkpoint(machines):
         ends_with_the_same_weights(job, machines, first=20)
 
 
-def test_a_host_that_is_lost_ends_a_job_without_checkpoints(machines):
-    with saving_job(machines, "--restart=5") as job:
-        net.run(["ip", "-n", machines.network.name(1), "link", "set", net.INTERFACE, "down"])
-        assert job.status() != 0
-        job.wait_for("slimps: the job failed: ")
+def test_a_host_that_answers_again_has_its_part_of_the_job_anew(machines):
+    link = ["ip", "-n", machines.network.name(1), "link", "set", net.INTERFACE]
+    saved = os.path.join(machines.folder, "saved")
+    with saving_job(machines, "--restart=1", "--checkpoint", saved) as job:
+        newest = os.path.join(saved, "step-000000020", "manifest.json")
+        assert eventually(lambda: os.path.exists(newest), commands.SECONDS)
+        net.run(link + ["down"])
+        job.wait_for("slimps: all of it goes back to its last checkpoint, .* .round 20.")
+        net.run(link + ["up"])
+        ends_with_the_same_weights(job, machines, first=20)
 
 
 @pytest.fixture(params=["openmpi", "mpich"])
