@@ -26,6 +26,7 @@ WAIT = 40
 AT_ITS_START = 5.0
 FIRST_DELAY = 1.0
 LONGEST_DELAY = 16.0
+MOST_IN_A_ROW = 3  # so often it is tried where the whole job can go back to a checkpoint instead
 # How other places start a job again.
 OWN_MEANS = {
     "mpi": "mpirun starts no process again: start the job again with --checkpoint DIR --resume",
@@ -130,7 +131,7 @@ class Restarts:
         """Begins the job, for the first time or anew."""
         self.death = False  # True: a process has died, so the job may fail through no fault of its
         self.begun = {}  # when a process was last started again, by its name
-        self.delays = {}  # how long it waited then
+        self.in_a_row = {}  # how often a process has failed at its start, by its name
         self.due = []  # (when, the process that has ended, the one to start)
 
     # ---- one process -----------------------------------------------------------------------------
@@ -145,6 +146,9 @@ class Restarts:
             return None
         if node.role != "worker" and not self._is_death(node):
             return None
+        delay = self._delay(node.name)
+        if self.in_a_row[node.name] > MOST_IN_A_ROW and self._has_checkpoint():
+            return None
         again = node.successor(self.launcher)
         if again is None:
             return None
@@ -152,7 +156,6 @@ class Restarts:
         if node.role == "scheduler":
             port = ["--port", str(self.launcher.port)]
             again.command = self.launcher.job.scheduler_command() + port
-        delay = self._delay(node.name)
         self.launcher.say("slimps: %s %s" % (node.name, node.describe_end()))
         self.launcher.say(
             "slimps: %s %s started again%s, to go on where it was; %d more restarts are left"
@@ -186,11 +189,10 @@ class Restarts:
         return min((one[0] for one in self.due), default=float("inf")) - time.monotonic()
 
     def _delay(self, name):
-        if time.monotonic() - self.begun.get(name, -AT_ITS_START) >= AT_ITS_START:
-            self.delays[name] = 0.0
-        else:
-            self.delays[name] = min(max(FIRST_DELAY, 2 * self.delays[name]), LONGEST_DELAY)
-        return self.delays[name]
+        """Returns the seconds until a process that has ended is started again."""
+        early = time.monotonic() - self.begun.get(name, -AT_ITS_START) < AT_ITS_START
+        self.in_a_row[name] = self.in_a_row.get(name, 0) + 1 if early else 0
+        return min(FIRST_DELAY * 2 ** (self.in_a_row[name] - 1), LONGEST_DELAY) if early else 0.0
 
     def _goes_on(self, node):
         """True if the job goes on with a new process in this node's place."""
@@ -214,6 +216,10 @@ class Restarts:
         return blame.blamed(self.launcher.all_nodes(), [node])[0] is None
 
     # ---- the whole job ---------------------------------------------------------------------------
+
+    def _has_checkpoint(self):
+        checkpoints = self.launcher.job.checkpoints
+        return checkpoints is not None and checkpoints.newest() is not None
 
     def way_back(self, failed):
         """Returns the checkpoint from which the whole job goes on (checkpoint.Found), or None.

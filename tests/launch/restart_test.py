@@ -172,6 +172,17 @@ class GoBackTest(JobCase):
         )
         self.assertIn("worker0| SLIMPS_RESUME=%s\n" % newest, out)
 
+    def test_it_goes_back_where_a_process_fails_at_each_start(self):
+        works, done = self.path("works"), self.path("done")
+        failures = ["fail=" + self.path(name) for name in "bcde"]
+        server = ["once=" + self.path("a"), *failures, "touch=" + works, "until=" + done]
+        with mock.patch.object(restarts, "FIRST_DELAY", 0.01):
+            status, out = self.run_going_back(9, server, ["until=" + works, "touch=" + done])
+        self.assertEqual(0, status, out)
+        self.assertEqual(4, out.count("server0 is started again") + out.count("server0 was start"))
+        self.assertIn("cannot go on: server0 exited with status 1: slimps_fake: cannot go on", out)
+        self.assertIn("4 more restarts are left", out)
+
     def test_it_ends_when_no_restarts_are_left(self):
         status, out = self.run_going_back(1, ["wait"], self.once_in_vain())
         self.assertEqual(1, status, out)
