@@ -4,7 +4,8 @@
     tools/slimps launch --workers 2 --servers 2 -- python3 examples/kvstore_numpy.py
 
 Each worker sees samples of its own. The servers sum the gradients over the workers and make the
-step.
+step. With --restart 5 --checkpoint DIR processes may die: the job goes on where it was, or from its
+last checkpoint.
 """
 
 import numpy as np
@@ -18,7 +19,6 @@ ROUNDS = 100
 
 def main() -> None:
     store = slimps.kv.create("dist_sync")
-    random = np.random.default_rng(store.rank)
     slopes = np.zeros(8, dtype=np.float32)
     store.init("slopes", slopes)
     store.set_optimizer(
@@ -26,11 +26,17 @@ def main() -> None:
             learning_rate=0.1, momentum=0.5, rescale_grad=1 / (BATCH * store.num_workers)
         )
     )
-    for round_ in range(1, ROUNDS + 1):
+    former = store.resume().rounds
+    if former > 0:  # the job goes on after a failure
+        store.pull("slopes", out=slopes)
+    for round_ in range(former + 1, ROUNDS + 1):
+        random = np.random.default_rng((store.rank, round_))
         inputs = random.normal(size=(BATCH, 8)).astype(np.float32)
         errors = inputs @ (slopes - TRUE_SLOPES)
         store.push("slopes", inputs.T @ errors)
         store.pull("slopes", out=slopes)
+        if round_ % 20 == 0:
+            store.save_step(round_)
         if store.rank == 0 and round_ % 20 == 0:
             print("round %3d: mean squared error %.2e" % (round_, np.mean(errors**2)))
     totals = store.totals()

@@ -3,6 +3,7 @@
 
 import argparse
 import contextlib
+import io
 import os
 import sys
 import time
@@ -53,6 +54,13 @@ def parser(description, epochs, batch, lr):
         help="of the mode optimizer, for Adam: steps after which it goes on as 1-bit Adam, or auto",
     )
     made.add_argument("--emulate_link", default="", help="as 100mbit")
+    made.add_argument(
+        "--checkpoint_every",
+        type=int,
+        default=0,
+        help="of the mode optimizer, without --backup_model: steps between two checkpoints in "
+        "slimps launch --checkpoint DIR, from which the run goes on; 0: none",
+    )
     made.add_argument(
         "--device",
         choices=["cpu", "cuda"],
@@ -111,10 +119,12 @@ class Run:
         self._parameters = sum(
             parameter.numel() for parameter in model.parameters() if parameter.requires_grad
         )
-        self._steps = self._samples = 0
+        self._first = self._steps = self._samples = 0  # steps: before this run, and of it
         self._exchange = None  # has totals()
 
     def __enter__(self):
+        if self.flags.checkpoint_every > 0 and self.flags.mode != "optimizer":
+            raise SystemExit("--checkpoint_every: expected --mode optimizer")
         self._ended = contextlib.ExitStack()
         if self.flags.mode == "optimizer":
             self.optimizer = self._exchange = self._ended.enter_context(
@@ -142,12 +152,32 @@ class Run:
         if self._exchange is not None:
             self.rank, self.workers = self._exchange.store.rank, self._exchange.store.num_workers
             slimps.torch.broadcast_parameters(self._plain().named_buffers(), self._exchange.store)
+            self._first = self._exchange.store.former_rounds
+            if self.flags.checkpoint_every > 0:
+                self._resume()
             self._before = self._exchange.totals()
         self._start = time.monotonic()
         return self
 
     def __exit__(self, *error):
         return self._ended.__exit__(*error)
+
+    def _resume(self):
+        """Goes on where the job is: after a checkpoint, or where this worker's former process was.
+
+        Weights are the servers'. The model's buffers are each worker's own.
+        """
+        found = self.optimizer.resume()
+        self._first = found.rounds
+        if found.own_state:
+            buffers = torch.load(io.BytesIO(found.own_state))
+            for name, buffer in self.model.named_buffers():
+                buffer.copy_(buffers[name])
+
+    def _save(self):
+        buffers = io.BytesIO()
+        torch.save(dict(self.model.named_buffers()), buffers)
+        self.optimizer.save_step(self._first + self._steps, buffers.getvalue())
 
     def _plain(self):
         return self.model.module if self.flags.mode in ("ddp", "gloo") else self.model
@@ -167,9 +197,8 @@ class Run:
         total = min(total, self.flags.max_steps or total)
         bar = tqdm.tqdm(total=total, unit="step", disable=self.rank != 0 or not sys.stderr.isatty())
         with bar:
-            first = self._exchange.store.former_rounds if self._exchange is not None else 0
-            bar.update(first)
-            for step in range(first, total):
+            bar.update(self._first)
+            for step in range(self._first, total):
                 epoch, place = divmod(step, per_epoch)
                 order = np.random.default_rng((self.flags.seed, epoch)).permutation(count)
                 mine = order[self.rank :: self.workers]
@@ -184,6 +213,9 @@ class Run:
         self.optimizer.step()
         self._steps += 1
         self._samples += self.flags.batch
+        every = self.flags.checkpoint_every
+        if every > 0 and (self._first + self._steps) % every == 0:
+            self._save()
 
     def report(self, evaluate, what):
         """Evaluates the servers' weights on rank 0 and prints the run's last line.

@@ -3,8 +3,8 @@
 // pulls.
 //
 // Exit status:
-//   0  the job ended in order, or SIGTERM stopped this server after it had joined
-//   1  it failed, or was stopped before it had joined
+//   0  the job ended in order
+//   1  it failed, or SIGTERM stopped this server: who restarts servers starts it again
 //   2  wrong usage
 #include <gflags/gflags.h>
 #include <glog/logging.h>
@@ -230,6 +230,9 @@ class SignalWatcher final {
     thread_.Join();
   }
 
+  // Returns the signal that stopped the server; 0: none did.
+  int stopped_by() const { return stopped_by_.load(); }
+
  private:
   void Watch(const sigset_t& signals, ServerNode* node) {
     int signal = 0;
@@ -238,11 +241,13 @@ class SignalWatcher final {
       // No worker has been served and nothing needs tidying up, so the process need not wait for
       // the join's deadline.
       if (!node->joined()) std::_Exit(kExitFailed);
+      stopped_by_.store(signal);
       node->RequestStop(absl::OkStatus());
     }
   }
 
   std::atomic<bool> done_{false};
+  std::atomic<int> stopped_by_{0};
   Thread thread_;  // last: its thread uses the other members
 };
 
@@ -282,6 +287,9 @@ absl::Status Run(ProgramTrace* trace) {
   if (counters.snapshots.written + counters.snapshots.failed > 0) {
     LOG(INFO) << counters.snapshots.written << " snapshots written, " << counters.snapshots.failed
               << " failed";
+  }
+  if (status.ok() && watcher.stopped_by() != 0) {
+    return absl::CancelledError(absl::StrCat("stopped by ", strsignal(watcher.stopped_by())));
   }
   return status;
 }

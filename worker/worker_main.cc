@@ -124,12 +124,12 @@ DEFINE_string(save_weights, "",
               "file that rank 0 writes the final weights to; with {rank} in it every worker does");
 DEFINE_string(checkpoint, "",
               "folder that every node sees, for checkpoints of the whole job; the newest two are "
-              "kept");
+              "kept (environment: SLIMPS_CHECKPOINT)");
 DEFINE_int64(checkpoint_every, kDefaults.checkpoint_every,
              "steps from one checkpoint to the next, with --checkpoint");
 DEFINE_string(resume, "",
               "a checkpoint, or a folder of some (--checkpoint), whose newest one counts: goes on "
-              "from there");
+              "from there (environment: SLIMPS_RESUME, which counts more than the flag)");
 DEFINE_string(trace, "", slimps::kTraceFlagHelp);
 DEFINE_string(scheduler, "",
               "host:port of the scheduler (environment: DMLC_PS_ROOT_URI, DMLC_PS_ROOT_PORT)");
@@ -195,6 +195,10 @@ void ReadEnvironment() {
   TakeFromEnvironment("num_servers", "DMLC_NUM_SERVER");
   TakeFromEnvironment("rank", "DMLC_WORKER_ID");
   TakeFromEnvironment("trace", "SLIMPS_TRACE");
+  TakeFromEnvironment("checkpoint", "SLIMPS_CHECKPOINT");
+  // slimps launch goes back to later checkpoints than that from which the run began.
+  const char* newest = std::getenv("SLIMPS_RESUME");
+  if (newest != nullptr && *newest != '\0') FLAGS_resume = newest;
   TakeFromEnvironment("key_file", "SLIMPS_KEY_FILE");
   TakeFromEnvironment("scheduler_key", "SLIMPS_SCHEDULER_KEY");
   const char* host = std::getenv("DMLC_PS_ROOT_URI");

@@ -3,12 +3,14 @@
 
     slimps agent     # started by ssh; reads what to run from stdin
 
-The first line of stdin is a JSON with `folder`, `cores` and `nodes`: name, role, command,
-environment, and the text of a key file if the job has keys. Further lines are signals: "signal 15",
-and "signal 0" every few seconds, which says that the launcher is there. When it is not, or stdin
-closes, the nodes end.
+The first line of stdin is a JSON with `folder`, `share_cores`, `snapshots` and `nodes`: name, role,
+command, environment, and the text of a key file if the job has keys. Further lines are signals:
+"signal 15", and "signal 0" every few seconds, which says that the launcher is there; and, in a job
+whose processes may be started again (`snapshots`), "start server1". When the launcher is not there,
+or stdin closes, the nodes end.
 """
 
+import contextlib
 import json
 import os
 import signal
@@ -23,6 +25,7 @@ from slimps_launch import cores
 from slimps_launch import job_node
 from slimps_launch import network
 from slimps_launch import processes
+from slimps_launch import restarts
 from slimps_launch.identity import keys
 
 # Seconds for the daemons to see the job's end after a signal: less than the 30 s after which Slurm,
@@ -36,6 +39,8 @@ class Agent(processes.Processes):
     """Owned by the main thread."""
 
     told_to_stop = False
+    folder = None  # where the nodes run; None: here
+    restarts = False  # True: the launcher says which processes start again, and when the job ends
     silent_at = float("inf")  # when the launcher counts as lost; it speaks through stdin
 
     def heard(self, node, line):
@@ -48,8 +53,9 @@ class Agent(processes.Processes):
         except BrokenPipeError:
             pass
 
-    def begin(self, node, environment, **how):
-        self.start(node, environment, **how)
+    def begin(self, node, environment):
+        node.environment = environment
+        self.start(node, environment, cwd=self.folder)
         self.write(carried.report(node.name, pid=node.pid, host=socket.gethostname()))
 
     def listen(self, lines):
@@ -59,9 +65,11 @@ class Agent(processes.Processes):
             for line in lines:
                 # Here, since a stdout that nobody reads may hold up the main thread.
                 self.silent_at = time.monotonic() + SILENCE
-                number = int(line.split()[1])
-                if number:
-                    self.events.put(number)
+                verb, what = line.split()
+                if verb == "start":
+                    self.events.put(what)
+                elif int(what):
+                    self.events.put(int(what))
             self.events.put(CLOSED)
 
         self.silent_at = time.monotonic() + SILENCE
@@ -72,23 +80,27 @@ class Agent(processes.Processes):
 
         A signal goes to the workers. The daemons see the job's end, and have time for that.
         """
-        status = 0
-        reported = 0
+        failed = {}  # the statuses of nodes, but for those that were started again
+        waits = list(self.nodes)  # for their ends
         stop_at = float("inf")  # when all are stopped
-        while reported < len(self.nodes):
+        while waits or (self.restarts and failed and not self.told_to_stop):
             event = self.next_event(min(60.0, min(stop_at, self.silent_at) - time.monotonic()))
             if time.monotonic() >= self.silent_at:
                 event = CLOSED
             if time.monotonic() >= stop_at:
                 self.kill_all()
-                return status or 128 + signal.SIGTERM
+                return next(iter(failed.values()), 128 + signal.SIGTERM)
             if isinstance(event, job_node.Node):
-                reported += 1
+                waits.remove(event)
                 self.tell_end(event)
-                status = status or job_node.exit_status(event.status)
-                if status:
+                if event.status != 0:
+                    failed[event.name] = job_node.exit_status(event.status)
+                if failed and not self.restarts:
                     # The launcher stops the others now, unless the way to it is broken.
                     stop_at = min(stop_at, time.monotonic() + DAEMON_GRACE)
+            elif isinstance(event, str):
+                failed.pop(event, None)
+                waits.append(self.start_again(event))
             elif event == CLOSED:
                 self.kill_all()
                 return 128 + signal.SIGTERM
@@ -98,12 +110,19 @@ class Agent(processes.Processes):
                 for node in self.running():
                     if node.role == "worker":
                         node.signal(event)
-        if status and not self.told_to_stop:
+        if failed and not self.told_to_stop:
             # The engine would stop all others now, before the one that they blame has ended.
             deadline = time.monotonic() + self.stop_grace
             while time.monotonic() < deadline and not self.next_event(deadline - time.monotonic()):
                 pass
-        return status
+        return next(iter(failed.values()), 0)
+
+    def start_again(self, name):
+        """Starts the node of that name again, and returns it."""
+        former = next(node for node in self.nodes if node.name == name)
+        again = former.successor(self)
+        self.begin(again, again.environment)
+        return again
 
     def tell_end(self, node):
         for line in node.last_lines:  # why it could not be started
@@ -137,19 +156,26 @@ def main():
         shared = cores.share(os.sched_getaffinity(0), servers, len(what["nodes"]) - servers)
         if shared:
             agent.write("slimps: %s: %s" % (socket.gethostname(), cores.words(shared, servers)))
-    # The folder has mode 0700 and is gone with the job.
-    with tempfile.TemporaryDirectory(prefix="slimps-keys-") as key_folder:
+    agent.folder = what["folder"]
+    with contextlib.ExitStack() as until_the_end:
+        # The folder has mode 0700 and is gone with the job.
+        key_folder = until_the_end.enter_context(tempfile.TemporaryDirectory(prefix="slimps-keys-"))
+        of_server = []
+        if what["snapshots"] is not None:
+            agent.restarts = True
+            snapshots = restarts.Snapshots(**what["snapshots"])
+            of_server = snapshots.of_server(until_the_end.enter_context(snapshots.folder()))
         for number, node in enumerate(what["nodes"]):
             if "key" in node:
                 node["environment"]["SLIMPS_KEY_FILE"] = keys.put(
                     key_folder, node["name"], node["key"]
                 )
+            command = node["command"] + (of_server if node["role"] == "server" else [])
             agent.begin(
                 job_node.Node(
-                    node["name"], node["role"], node["command"], shared[number] if shared else None
+                    node["name"], node["role"], command, shared[number] if shared else None
                 ),
                 {**os.environ, **node["environment"]},
-                cwd=what["folder"],
             )
         try:
             return agent.run()

@@ -8,6 +8,8 @@ from slimps_launch import job_output
 
 # The scheduler's words for the node whose failure ended a job.
 BLAMED = re.compile(r"(worker|server) (\d+) \(host [^)]*\)(?! listens at| is there)")
+# What a daemon says that ends because the job has ended, whoever is to blame.
+OVER = re.compile(r"the scheduler was stopped by |the job is over")
 
 
 def blamed(nodes, failed):
@@ -22,6 +24,11 @@ def blamed(nodes, failed):
     return named, named and lines[named.name]
 
 
+def is_over(node):
+    """True if a node that failed says that the job has ended before it."""
+    return any(OVER.search(line) for line in list(node.last_lines))
+
+
 class Report:
     """Says why a job failed, through `say`. `output` knows which lines were shown already."""
 
@@ -31,36 +38,47 @@ class Report:
         self.say = say
         self.verbose = verbose
 
+    def _culprit(self, failed):
+        """Returns the node that caused it; None: it is one from whose machine nothing came."""
+        # The cause is a process that a signal killed, if there is one, or else the process that the
+        # others blame.
+        named, _ = blamed(self.nodes, failed)
+        if named is not None and named.status is None:
+            return None
+        return min(failed, key=lambda node: self._guilt(node, named))
+
+    @staticmethod
+    def _guilt(node, named):
+        return (node.stopped, node.status >= 0, node is not named, node.status == 0)
+
+    def why(self, failed):
+        """Returns in one line which process failed, and its error."""
+        culprit = self._culprit(failed)
+        if culprit is None:
+            named, line = blamed(self.nodes, failed)
+            return "%s on %s is lost: %s" % (named.name, named.where, line)
+        lines = list(culprit.last_lines)
+        at = None if culprit.status < 0 else job_output.last_error(lines)
+        return "%s %s%s%s" % (
+            culprit.name,
+            culprit.describe_end(),
+            " while workers were running" if culprit.status == 0 else "",
+            "; it printed nothing" if not lines else "" if at is None else ": " + lines[at],
+        )
+
     def of(self, failed):
         """Says which process failed, and returns the exit status.
 
         Its error comes first, then its last lines that were not shown yet, then which processes
         ended with it.
         """
-        # The cause is a process that a signal killed, if there is one, or else the process that the
-        # others blame.
-        named, why = blamed(self.nodes, failed)
-        culprit = min(
-            failed,
-            key=lambda node: (node.stopped, node.status >= 0, node is not named, node.status == 0),
-        )
-        if named is not None and named.status is None:  # nothing came from its machine any more
-            self.say(
-                "slimps: the job failed: %s on %s is lost: %s" % (named.name, named.where, why)
-            )
-            return job_node.exit_status(culprit.status) or 1
+        self.say("slimps: the job failed: " + self.why(failed))
+        culprit = self._culprit(failed)
+        if culprit is None:
+            guilty = min(failed, key=lambda node: self._guilt(node, None))
+            return job_node.exit_status(guilty.status) or 1
         lines = list(culprit.last_lines)
         at = None if culprit.status < 0 else job_output.last_error(lines)
-        early = " while workers were running" if culprit.status == 0 else ""
-        self.say(
-            "slimps: the job failed: %s %s%s%s"
-            % (
-                culprit.name,
-                culprit.describe_end(),
-                early,
-                "; it printed nothing" if not lines else "" if at is None else ": " + lines[at],
-            )
-        )
         unseen = self.output.unseen(culprit)
         for number, line in enumerate(lines):
             if number != at and number >= len(lines) - len(unseen):

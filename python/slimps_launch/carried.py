@@ -25,6 +25,13 @@ class CarriedNode(job_node.Node):
     def __init__(self, name, role, where=None):
         super().__init__(name, role, [])
         self.where = where
+        self.carrier = None
+
+    def successor(self, launcher):
+        return self.carrier.successor_of(self)
+
+    def start_again(self, launcher):
+        self.carrier.tell("start %s" % self.name)
 
     def describe_end(self):
         return super().describe_end() + (" on %s" % self.where if self.where else "")
@@ -36,6 +43,8 @@ class Carrier(job_node.Node):
     def __init__(self, name, command, nodes):
         super().__init__(name, "carrier", command)
         self.carried = {node.name: node for node in nodes}
+        for node in nodes:
+            node.carrier = self
         self.about = None  # what the agent said of its machine, if it did
 
     def inner(self):
@@ -66,6 +75,10 @@ class Carrier(job_node.Node):
             node.status = said["status"]
             launcher.events.put(node)
 
+    def successor_of(self, node):
+        """Returns the node that takes the place of a carried one; None: the engine starts none."""
+        return None
+
     def lost(self):
         """Returns the nodes whose end was not reported. They get the carrier's status."""
         nodes = [node for node in self.carried.values() if node.status is None]
@@ -95,7 +108,17 @@ class ToldCarrier(Carrier):
 
 
 class SshCarrier(ToldCarrier):
-    """Until its agent has spoken, its lines say why the host does not answer. They are kept."""
+    """Its agent starts nodes again, at the line "start NAME".
+
+    Until the agent has spoken, lines say why the host does not answer. They are kept.
+    """
+
+    def successor_of(self, node):
+        if self.status is not None:
+            return None
+        self.carried[node.name] = CarriedNode(node.name, node.role, node.where)
+        self.carried[node.name].carrier = self
+        return self.carried[node.name]
 
     def hear(self, line, launcher):
         if self.about is None and not line.startswith(MARK):

@@ -1,8 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""slimps checkpoint: what a checkpoint of a job holds, and whether its files are whole."""
+"""slimps checkpoint: what a checkpoint of a job holds, and whether its files are whole; and
+--checkpoint of launch and run: a folder of checkpoints, to whose newest one a job may go back.
+
+    SLIMPS_CHECKPOINT   the folder, in which the job's program saves (slimps_worker: --checkpoint)
+    SLIMPS_RESUME       the checkpoint that it loads (--resume); "" or not set: none
+"""
 
 import argparse
+import collections
 import json
+import glob
 import os
 import zlib
 
@@ -34,6 +41,70 @@ def find(folder):
     raise errors.LaunchError(
         "%s: expected a checkpoint, or a folder with some; got no %s" % (folder, MANIFEST)
     )
+
+
+Found = collections.namedtuple("Found", "folder rounds")
+
+
+class Folder:
+    """A folder for a job's checkpoints, each in a folder of its own with any name."""
+
+    def __init__(self, folder):
+        self.folder = os.path.abspath(folder)
+
+    def newest(self):
+        """Returns the whole checkpoint of the most rounds, or None."""
+        found = []
+        for path in sorted(glob.glob(os.path.join(glob.escape(self.folder), "*", MANIFEST))):
+            try:
+                found.append(
+                    Found(os.path.dirname(path), read_manifest(os.path.dirname(path))["rounds"])
+                )
+            except errors.LaunchError:  # a damaged one is no checkpoint
+                pass
+        return max(found, key=lambda one: one.rounds, default=None)
+
+    def variables(self, found):
+        """Returns the variables of a job that begins at `found`, or, if that is None, anew."""
+        return {"SLIMPS_CHECKPOINT": self.folder, "SLIMPS_RESUME": found.folder if found else ""}
+
+
+def add_flags(parser):
+    parser.add_argument(
+        "--checkpoint",
+        metavar="DIR",
+        help="the folder in which the program saves the job, told in SLIMPS_CHECKPOINT: every "
+        "machine sees it; launch --restart goes back to the newest one in it",
+    )
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="begin at the newest checkpoint in --checkpoint, told in SLIMPS_RESUME, if there is "
+        "one",
+    )
+
+
+def check(parser, options):
+    if options.resume and options.checkpoint is None:
+        parser.error("--resume goes with --checkpoint DIR")
+
+
+def prepare(job, options):
+    """Makes a job save and resume as the flags say.
+
+    LaunchError: the folder has checkpoints, and the job is to begin anew.
+    """
+    if options.checkpoint is None:
+        return
+    job.checkpoints = Folder(options.checkpoint)
+    found = job.checkpoints.newest()
+    if found and not options.resume:
+        raise errors.LaunchError(
+            "--checkpoint %s: expected a folder without checkpoints, got %s (round %d): give "
+            "--resume to go on from it, or another folder"
+            % (options.checkpoint, os.path.basename(found.folder), found.rounds)
+        )
+    job.environment.update(job.checkpoints.variables(found))
 
 
 def check_seal(content):

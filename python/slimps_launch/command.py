@@ -17,6 +17,7 @@ from slimps_launch import job_launch
 from slimps_launch import job_output
 from slimps_launch import job_trace
 from slimps_launch import network
+from slimps_launch.places import here
 from slimps_launch.places import on_kubernetes
 from slimps_launch.places import on_mpi
 from slimps_launch.places import on_slurm
@@ -101,6 +102,7 @@ def shared_flags(parser):
         action="store_true",
         help="run without keys, where others on the network can read, join and end the job",
     )
+    checkpoint.add_flags(parser)
     parser.add_argument("--logs", metavar="DIR", help="write each process's lines to DIR/NAME.log")
     parser.add_argument("--verbose", action="store_true", help="show the commands too")
 
@@ -134,6 +136,7 @@ def make_job(parser, options, command, installation):
         options.servers,
         environment,
     )
+    checkpoint.prepare(job, options)
     job.share_cores = True
     if options.keys:
         job.keys = keys.Folder(options.keys)
@@ -164,6 +167,7 @@ def launch(arguments, installation):
     options = parser.parse_args(arguments)
     where, _, detail = options.on.partition(":")
     restarts.check(parser, options, where)
+    checkpoint.check(parser, options)
     if options.trace and where != "local":
         parser.error("--trace goes with --on local")
     if options.servers_apart and where != "slurm":
@@ -184,7 +188,7 @@ def launch(arguments, installation):
             # The folder has mode 0700 and is gone with the job.
             folder = until_the_end.enter_context(tempfile.TemporaryDirectory(prefix="slimps-keys-"))
             job.keys = keys.make(folder, job.workers, job.servers)
-        until_the_end.enter_context(restarts.prepared(job, options))
+        restarts.prepare(job, options)
         return run_job(job, makers[where](job, options, detail, installation.again), options)
 
 
@@ -221,7 +225,7 @@ def keygen(arguments, installation):
     return 0
 
 
-class Here(job_launch.Here):
+class Here(here.Place):
     def __init__(self, job, options, detail, again):
         if options.interface:
             self.address = network.interface_address(options.interface)
@@ -262,9 +266,23 @@ def run_part(arguments, installation):
         help="where rank 0 starts the scheduler, if the engine does not say it",
     )
     shared_flags(parser)
+    parser.add_argument(
+        "--mounted-keys",
+        metavar="DIR",
+        help="a folder with the keys of this process's nodes, which a pod has from a Secret; they "
+        "are copied to one that others cannot enter",
+    )
     options = parser.parse_args(arguments)
+    checkpoint.check(parser, options)
+    if options.mounted_keys and (options.keys or options.insecure):
+        parser.error("--mounted-keys excludes --keys and --insecure")
     job = make_job(parser, options, command, installation)
-    return run_command.run(options, command, job, os.environ, make_logs)
+    with contextlib.ExitStack() as until_the_end:
+        if options.mounted_keys:
+            memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+            folder = tempfile.TemporaryDirectory(prefix="slimps-keys-", dir=memory)
+            job.keys = keys.copy(options.mounted_keys, until_the_end.enter_context(folder))
+        return run_command.run(options, command, job, os.environ, make_logs)
 
 
 def program(name):

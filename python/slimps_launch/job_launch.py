@@ -3,10 +3,12 @@
 
 The scheduler starts beside the launcher on a free port, which it writes to a file. Then the place
 starts servers and workers, which get the scheduler's address through DMLC_* variables. When all
-workers have ended well, the scheduler and the servers end by themselves. When a process fails, the
-launcher stops everything and names the failure.
+workers have ended well, the scheduler and the servers end by themselves. When a process fails, and
+cannot be started again (restarts.py), the launcher stops everything and names the failure. If the
+job has a checkpoint to go back to, all of it then starts anew.
 """
 
+import contextlib
 import os
 import re
 import shutil
@@ -17,12 +19,12 @@ import time
 
 from slimps_launch import blame
 from slimps_launch import carried
-from slimps_launch import cores
 from slimps_launch import job_node
 from slimps_launch import job_output
 from slimps_launch import network
 from slimps_launch import processes
 from slimps_launch import restarts
+from slimps_launch.places import here
 
 SAY_MISSING = 10.0  # seconds until the nodes that have not started are named
 KEEP = 3.0  # seconds between two words to the agents of nodes
@@ -41,7 +43,10 @@ class Job:
         self.environment = environment or {}
         self.share_cores = False
         self.keys = None  # a keys.Folder, or None: a job without keys
-        self.restarts = 0  # how often daemons that died are started again, in all
+        self.restarts = 0  # how often what died is started again, in all
+        self.snapshots = None  # a restarts.Snapshots, if there are restarts
+        self.kept = None  # the folder of the running job's snapshots
+        self.checkpoints = None  # a checkpoint.Folder, to which the whole job may go back
         self.start_timeout = 30.0  # seconds until the scheduler listens
         self.settle = 0.5  # seconds to wait after a failure for failures of others
         self.end_grace = 30.0  # seconds for the daemons to end after the workers or one daemon
@@ -49,7 +54,15 @@ class Job:
 
     def server_of(self, rank):
         """Returns the command of one server, which asks for its rank as workers do."""
+        flags = self.snapshots.of_server(self.kept) if self.kept else []
+        return self.remote_server(rank) + flags
+
+    def remote_server(self, rank):
+        """As server_of, for another machine, which has a folder for snapshots of its own."""
         return self.server + ["--wanted_rank", str(rank)]
+
+    def scheduler_command(self):
+        return self.scheduler + (self.snapshots.of_scheduler(self.kept) if self.kept else [])
 
     def key_variables(self, name):
         """Returns the variables by which the process `name`, as "worker1", finds its keys."""
@@ -67,46 +80,6 @@ class Job:
         }
 
 
-class Here:
-    """The place of a job that runs on this machine alone.
-
-    Other places have the same methods and `address`, the scheduler's, which is set when they are
-    ready.
-    """
-
-    address = "127.0.0.1"
-
-    def find_scheduler(self, launcher):
-        """Starts or finds the scheduler. Returns its port. Stop: the job ends before it began."""
-        return launcher.start_scheduler()
-
-    def start(self, launcher, port):
-        """Starts the servers and workers of the launcher's job."""
-        job = launcher.job
-        sets = [None] * (job.servers + job.workers)
-        if job.share_cores:
-            shared = cores.share(os.sched_getaffinity(0), job.servers, job.workers)
-            if shared:
-                sets = shared
-                launcher.say("slimps: " + cores.words(sets, job.servers))
-        for rank in range(job.servers):
-            launcher.start_here(
-                "server%d" % rank, "server", job.server_of(rank), port, cores=sets[rank]
-            )
-        group_port = network.free_port()
-        for rank in range(job.workers):
-            # It asks for this rank, so that lines named worker1 are those of rank 1.
-            own = {"DMLC_WORKER_ID": str(rank)}
-            own.update(torch_group(rank, job.workers, rank, job.workers, self.address, group_port))
-            launcher.start_here(
-                "worker%d" % rank, "worker", job.worker, port, own, sets[job.servers + rank]
-            )
-
-    def signal(self, launcher, number):
-        """Passes a signal on."""
-        launcher.signal_all(number)
-
-
 class Stop(Exception):
     """The job ends before it has begun: by the number of a signal, or because nodes `failed`."""
 
@@ -122,25 +95,28 @@ class Launcher(processes.Processes):
     def __init__(self, job, show=None, verbose=False, out=sys.stdout, place=None, logs=None):
         super().__init__(job.stop_grace)
         self.job = job
-        self.place = place or Here()
+        self.place = place or here.Place()
         self.show = show or (lambda node: True)
         self.verbose = verbose
         self.out = out
         self.logs = logs  # a job_output.Logs, or None
-        self.output = job_output.Output(self.say, self.show, hold=not verbose)
+        self.output = self._new_output()
         self.print_lock = threading.Lock()
         self.port = None  # the scheduler's, once it listens
         self.interrupted = None  # the number of the signal that ended the job
         self.unsaid = {}  # where lines are missing, and the error
+        self.again = None  # a restarts.Restarts, while it runs
 
     def run(self):
-        """Runs the job and returns its exit status."""
+        """Runs the job, more than once if it goes back to a checkpoint. Returns its exit status."""
+        self.again = restarts.Restarts(self)
         self.catch_signals()
         try:
-            self.place.start(self, self.place.find_scheduler(self))
-            return self._wait()
-        except Stop as stop:
-            return self._report_failure(stop.failed) if stop.failed else self._forward(stop.number)
+            while (status := self._run_once()) is None:
+                self.nodes = []
+                self.output = self._new_output()
+                self.again.begin()
+            return status
         finally:
             self.kill_all()
             self.put_back()
@@ -149,6 +125,18 @@ class Launcher(processes.Processes):
                 sys.stderr.write(
                     "slimps: some lines of the job could not be %s: %s\n" % (done, error.strerror)
                 )
+
+    def _run_once(self):
+        """Runs the job. Returns its exit status, or None if it is to begin anew."""
+        snapshots = self.job.snapshots
+        with snapshots.folder() if snapshots else contextlib.nullcontext() as self.job.kept:
+            try:
+                self.place.start(self, self.place.find_scheduler(self))
+                return self._wait()
+            except Stop as stop:
+                if stop.failed:
+                    return self._end_of_failure(stop.failed)
+                return self._forward(stop.number)
 
     # ---- starting --------------------------------------------------------------------------------
 
@@ -159,7 +147,7 @@ class Launcher(processes.Processes):
             node = self.start_here(
                 "scheduler",
                 "scheduler",
-                self.job.scheduler + ["--port", str(port), "--port_file", port_file],
+                self.job.scheduler_command() + ["--port", str(port), "--port_file", port_file],
                 port,
             )
             # The file is moved into place as a whole, without an event: look again every 10 ms.
@@ -220,6 +208,9 @@ class Launcher(processes.Processes):
 
     # ---- output ----------------------------------------------------------------------------------
 
+    def _new_output(self):
+        return job_output.Output(self.say, self.show, hold=not self.verbose)
+
     def heard(self, node, line):
         node.hear(line, self)
 
@@ -260,12 +251,12 @@ class Launcher(processes.Processes):
         deadline = None
         say_missing = time.monotonic() + SAY_MISSING
         nodes = self.all_nodes()
-        again = restarts.Restarts(self)
         while len(ended) < len(nodes):
             for node in self.running():
                 node.keep()
+            self.again.start_due()
             left = KEEP if deadline is None else deadline - time.monotonic()
-            event = self.next_event(min(left, KEEP))
+            event = self.next_event(max(0.0, min(left, KEEP, self.again.seconds_left())))
             if isinstance(event, int):
                 return self._forward(event)
             if say_missing is not None and time.monotonic() > say_missing:
@@ -275,16 +266,18 @@ class Launcher(processes.Processes):
                 if deadline is None or time.monotonic() < deadline:
                     continue
                 return self._report_late(nodes, ended)
-            if event in ended:
+            if event in ended or event not in nodes:  # or of the job before it began anew
                 continue
-            if event.status != 0 and (started := again.take(event)) is not None:
+            if event.status != 0 and (started := self.again.take(event)) is not None:
                 nodes[nodes.index(event)] = started
                 continue
             ended.append(event)
             if isinstance(event, carried.Carrier):
-                ended += event.lost()
+                lost = event.lost()
+                ended += lost
+                self.again.death = self.again.death or bool(lost)
             if event.status != 0:
-                return self._report_failure(self._settle([event]))
+                return self._end_of_failure(self._settle([event]))
             # The daemons end by themselves when the last worker has said goodbye. So the deadline
             # for the other daemons begins when the first daemon or the last worker has ended. When
             # all daemons have ended, there is none: a worker may go on without them, to evaluate or
@@ -337,8 +330,24 @@ class Launcher(processes.Processes):
                 return failed
             event = self.next_event(min(left, self.job.settle))
             # A carrier fails because its nodes do; they say more.
-            if isinstance(event, job_node.Node) and event.status != 0 and event.role != "carrier":
+            if event in self.all_nodes() and event.status != 0 and event.role != "carrier":
                 failed.append(event)
+
+    def _end_of_failure(self, failed):
+        """Stops the job. Returns None if it goes back to a checkpoint, or else reports."""
+        self.output.hold()
+        self.kill_all()
+        found = None if self.signalled else self.again.way_back(failed)
+        if found is None:
+            return self._report_failure(failed)
+        report = blame.Report(self.all_nodes(), self.output, self.say, self.verbose)
+        self.say("slimps: the job cannot go on: %s" % report.why(failed))
+        self.say(
+            "slimps: all of it goes back to its last checkpoint, %s (round %d); %d more restarts "
+            "are left" % (found.folder, found.rounds, self.again.left)
+        )
+        self.job.environment.update(self.job.checkpoints.variables(found))
+        return None
 
     def _report_failure(self, failed):
         """Stops the job, says why it failed, and returns the exit status."""
@@ -364,18 +373,6 @@ class Launcher(processes.Processes):
         self.wait_for_ends(self.running(), self.stop_grace)
         self.kill_all()
         return 128 + number
-
-
-def torch_group(rank, workers, local_rank, local_workers, address, port):
-    """Returns torchrun's variables, for a script's own process group (env:// of torch)."""
-    return {
-        "RANK": str(rank),
-        "LOCAL_RANK": str(local_rank),
-        "WORLD_SIZE": str(workers),
-        "LOCAL_WORLD_SIZE": str(local_workers),
-        "MASTER_ADDR": address,
-        "MASTER_PORT": str(port),
-    }
 
 
 def is_python(command):

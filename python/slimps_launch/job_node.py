@@ -31,6 +31,17 @@ class Node:
         """Sends a signal to the process and to what it has started."""
         signal_group(self, number)
 
+    def successor(self, launcher):
+        """Returns the node that takes the place of this one, which has ended; None: nobody can."""
+        again = Node(self.name, self.role, self.command, self.cores)
+        again.environment = self.environment
+        launcher.nodes.remove(self)
+        return again
+
+    def start_again(self, launcher):
+        """Starts a process that is a successor."""
+        launcher.start_node(self, self.environment)
+
     def inner(self):
         """Returns the nodes that this process carries."""
         return []

@@ -42,6 +42,7 @@ class Processes:
         self.events = queue.SimpleQueue()  # a Node that ended, or the number of a signal
         self.guard = None
         self.handlers = {}  # those of the signals that are caught, as they were before
+        self.signalled = False  # True once a signal has come
 
     def heard(self, node, line):
         """Takes one line of a process. Called on the process's own thread."""
@@ -95,8 +96,13 @@ class Processes:
 
     def catch_signals(self):
         """Makes SIGINT, SIGTERM and SIGHUP events, until put_back(). Ignored ones stay ignored."""
+
+        def note(number, _):
+            self.signalled = True
+            self.events.put(number)
+
         self.handlers = {
-            number: signal.signal(number, lambda got, frame: self.events.put(got))
+            number: signal.signal(number, note)
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
             if signal.getsignal(number) is not signal.SIG_IGN  # as under nohup
         }

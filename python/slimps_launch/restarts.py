@@ -3,23 +3,37 @@
 
 A server goes on from its snapshot, and the workers send what that lacks. A scheduler goes on by its
 journal, on the port that it had. A worker takes its rank back and goes on with the next round; its
-program asks the store which step that is (former_rounds).
+program asks the store which step that is (former_rounds). Where that does not help, the whole job
+goes back to its last checkpoint (checkpoint.py).
 """
 
 import argparse
 import contextlib
 import os
 import tempfile
+import time
 
 from slimps_launch import blame
 from slimps_launch import errors
-from slimps_launch import job_node
 
 EVERY = 30  # seconds between two snapshots
 USAGE = 2  # the status of a daemon that was called wrongly
 # Seconds that the others wait for a daemon to come back. With the heartbeat's 10 s it is less than
 # the minute that a push may take.
 WAIT = 40
+# A process that ends so soon after it was started again has failed at its start. It then waits
+# FIRST_DELAY, twice as long each further time, and LONGEST_DELAY at most: five tries within WAIT.
+AT_ITS_START = 5.0
+FIRST_DELAY = 1.0
+LONGEST_DELAY = 16.0
+MOST_IN_A_ROW = 3  # so often it is tried where the whole job can go back to a checkpoint instead
+# How other places start a job again.
+OWN_MEANS = {
+    "mpi": "mpirun starts no process again: start the job again with --checkpoint DIR --resume",
+    "slurm": "Slurm starts a whole job again (sbatch --requeue): give --checkpoint DIR --resume",
+    "k8s": "Kubernetes starts a whole job again (a Job that is applied again, a TrainJob's "
+    "maxRestarts): give --checkpoint DIR --resume",
+}
 
 
 def seconds(text):
@@ -41,13 +55,14 @@ def add_flags(parser):
         metavar="N",
         default=0,
         help="start servers and the scheduler again if they die, and workers that a signal kills, "
-        "N times in all: they go on where they were (--on local)",
+        "N times in all: they go on where they were, or, with --checkpoint, the whole job from its "
+        "last checkpoint (--on local, --on ssh)",
     )
     parser.add_argument(
         "--snapshot_dir",
         metavar="DIR",
-        help="where snapshots are kept while the job runs (with --restart; default: a temporary "
-        "folder)",
+        help="where each machine keeps snapshots while the job runs, in a temporary folder (with "
+        "--restart; default: /tmp or $TMPDIR)",
     )
     parser.add_argument(
         "--snapshot_every",
@@ -58,44 +73,50 @@ def add_flags(parser):
 
 
 def check(parser, options, where):
-    if options.restart and where != "local":
-        parser.error("--restart goes with --on local")
+    if options.restart and where in OWN_MEANS:
+        parser.error("--restart goes with --on local and ssh. " + OWN_MEANS[where])
     for flag in ("snapshot_dir", "snapshot_every"):
         if getattr(options, flag) and not options.restart:
             parser.error("--%s goes with --restart N" % flag)
 
 
-@contextlib.contextmanager
-def prepared(job, options):
-    """Makes a job restart its daemons as the flags say. Keeps their folder until the job's end."""
-    if not options.restart:
-        yield
-        return
-    job.restarts = options.restart
-    with contextlib.ExitStack() as kept:
-        folder = options.snapshot_dir
+class Snapshots:
+    """Where the daemons keep what they need to be started again."""
+
+    def __init__(self, parent, every):
+        self.parent = parent  # on each machine; None: where temporary files are
+        self.every = every  # seconds
+
+    @contextlib.contextmanager
+    def folder(self):
+        """Makes a folder, which goes with the block. LaunchError: it cannot be made."""
         try:
-            if folder is None:
-                folder = kept.enter_context(tempfile.TemporaryDirectory(prefix="slimps-snapshots-"))
-            os.makedirs(folder, exist_ok=True)
+            if self.parent is not None:
+                os.makedirs(self.parent, exist_ok=True)
+            made = tempfile.TemporaryDirectory(prefix="slimps-snapshots-", dir=self.parent)
         except OSError as error:
             raise errors.LaunchError(
-                "--snapshot_dir %s: %s" % (folder or "", error.strerror)
+                "--snapshot_dir %s: %s" % (self.parent or "", error.strerror)
             ) from error
+        with made as folder:
+            yield folder
+
+    @staticmethod
+    def of_scheduler(folder):
+        """Returns the flags of a scheduler that can be started again."""
         journal = os.path.join(folder, "scheduler.journal")
-        if os.path.exists(journal):
-            raise errors.LaunchError(
-                "--snapshot_dir %s has the state of a job that did not end: remove it, or name "
-                "another folder" % folder
-            )
-        job.scheduler = job.scheduler + ["--restart_timeout_s", str(WAIT), "--journal", journal]
-        job.server = job.server + [
-            "--snapshot_dir",
-            folder,
-            "--snapshot_every",
-            str(options.snapshot_every or EVERY),
-        ]
-        yield
+        return ["--restart_timeout_s", str(WAIT), "--journal", journal]
+
+    def of_server(self, folder):
+        return ["--snapshot_dir", folder, "--snapshot_every", str(self.every)]
+
+
+def prepare(job, options):
+    """Makes a job restart what dies, as the flags say."""
+    if options.restart:
+        job.restarts = options.restart
+        parent = options.snapshot_dir and os.path.abspath(options.snapshot_dir)
+        job.snapshots = Snapshots(parent, options.snapshot_every or EVERY)
 
 
 class Restarts:
@@ -104,34 +125,120 @@ class Restarts:
     def __init__(self, launcher):
         self.launcher = launcher
         self.left = launcher.job.restarts
+        self.begin()
+
+    def begin(self):
+        """Begins the job, for the first time or anew."""
+        self.death = False  # True: a process has died, so the job may fail through no fault of its
+        self.begun = {}  # when a process was last started again, by its name
+        self.in_a_row = {}  # how often a process has failed at its start, by its name
+        self.due = []  # (when, the process that has ended, the one to start)
+
+    # ---- one process -----------------------------------------------------------------------------
+
+    def take(self, node):
+        """Notes that a node has failed, and starts it again, perhaps later.
+
+        Returns the new node, or None: there is none.
+        """
+        self.death = self.death or self._is_death(node)
+        if self.left == 0 or node.stopped or not self._goes_on(node):
+            return None
+        if node.role != "worker" and not self._is_death(node):
+            return None
+        delay = self._delay(node.name)
+        if self.in_a_row[node.name] > MOST_IN_A_ROW and self._has_checkpoint():
+            return None
+        again = node.successor(self.launcher)
+        if again is None:
+            return None
+        self.left -= 1
+        if node.role == "scheduler":
+            port = ["--port", str(self.launcher.port)]
+            again.command = self.launcher.job.scheduler_command() + port
+        self.launcher.say("slimps: %s %s" % (node.name, node.describe_end()))
+        self.launcher.say(
+            "slimps: %s %s started again%s, to go on where it was; %d more restarts are left"
+            % (
+                node.name,
+                "is" if delay else "was",
+                " in %.0f s" % delay if delay else "",
+                self.left,
+            )
+        )
+        self.due.append((time.monotonic() + delay, node, again))
+        self.start_due()
+        return again
+
+    def start_due(self):
+        """Starts the processes whose time has come."""
+        now = time.monotonic()
+        ready = [one for one in self.due if one[0] <= now]
+        self.due = [one for one in self.due if one[0] > now]
+        for _, former, again in ready:
+            if self._goes_on(former):
+                self.begun[again.name] = time.monotonic()
+                again.start_again(self.launcher)
+            else:  # the job has ended without it
+                again.last_lines.extend(former.last_lines)
+                again.status = former.status
+                self.launcher.events.put(again)
+
+    def seconds_left(self):
+        """Returns the seconds until the next process is to be started."""
+        return min((one[0] for one in self.due), default=float("inf")) - time.monotonic()
+
+    def _delay(self, name):
+        """Returns the seconds until a process that has ended is started again."""
+        early = time.monotonic() - self.begun.get(name, -AT_ITS_START) < AT_ITS_START
+        self.in_a_row[name] = self.in_a_row.get(name, 0) + 1 if early else 0
+        return min(FIRST_DELAY * 2 ** (self.in_a_row[name] - 1), LONGEST_DELAY) if early else 0.0
 
     def _goes_on(self, node):
         """True if the job goes on with a new process in this node's place."""
+        nodes = self.launcher.all_nodes()
         if node.role == "worker":
-            over = any(one.role == "scheduler" and one.status == 0 for one in self.launcher.nodes)
+            over = any(one.role == "scheduler" and one.status == 0 for one in nodes)
             return node.status < 0 and not over  # one that ends with an error would meet it again
-        works = any(one.role == "worker" and one.status is None for one in self.launcher.nodes)
+        nodes += [again for _, _, again in self.due]
+        works = any(one.role == "worker" and one.status is None for one in nodes)
         return works and node.role in ("server", "scheduler")
 
-    def take(self, node):
-        """Starts a node again that has ended. Returns the new one, or None: it is not to be."""
-        launcher = self.launcher
-        if self.left == 0 or node not in launcher.nodes or not self._goes_on(node):
-            return None
+    def _is_death(self, node):
+        """True if a process died, and did not end because it was told to, or with the job."""
+        if node.stopped or node.status is None or node.status == 0 or node.role == "carrier":
+            return False
+        if node.status < 0:
+            return True
+        if node.role == "worker" or node.status == USAGE or blame.is_over(node):
+            return False
         # A daemon that ends by itself and names another process ends because the job has ended.
-        named = blame.blamed(launcher.all_nodes(), [node])[0] is not None
-        if node.status > 0 and named or node.status == USAGE:
+        return blame.blamed(self.launcher.all_nodes(), [node])[0] is None
+
+    # ---- the whole job ---------------------------------------------------------------------------
+
+    def _has_checkpoint(self):
+        checkpoints = self.launcher.job.checkpoints
+        return checkpoints is not None and checkpoints.newest() is not None
+
+    def way_back(self, failed):
+        """Returns the checkpoint from which the whole job goes on (checkpoint.Found), or None.
+
+        A job in which no process died has failed by itself, and would meet that again.
+        """
+        job = self.launcher.job
+        if self.left == 0 or job.checkpoints is None:
+            return None
+        named, _ = blame.blamed(self.launcher.all_nodes(), failed)
+        is_silent = named is not None and named.status is None  # its machine is lost
+        if not (self.death or is_silent or any(self._is_death(node) for node in failed)):
+            return None
+        found = job.checkpoints.newest()
+        if found is None:
+            self.launcher.say(
+                "slimps: the job cannot go back to a checkpoint: %s has no whole one"
+                % job.checkpoints.folder
+            )
             return None
         self.left -= 1
-        command = node.command
-        if node.role == "scheduler":
-            command = launcher.job.scheduler + ["--port", str(launcher.port)]
-        again = job_node.Node(node.name, node.role, command, node.cores)
-        launcher.nodes.remove(node)
-        launcher.start_node(again, node.environment)
-        launcher.say("slimps: %s %s" % (node.name, node.describe_end()))
-        launcher.say(
-            "slimps: %s was started again, to go on where it was; %d more restarts are left"
-            % (node.name, self.left)
-        )
-        return again
+        return found

@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 import unittest
 
+import torch
 from slimps_launch import job_launch
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -27,14 +28,15 @@ def example(name, *flags):
     return [PYTHON, "-u", os.path.join(ROOT, "examples", name + ".py")] + list(flags)
 
 
+ONE_BIT = ["--compression=1bit", "--threshold=4096"]
 REPORT_WORKER = os.path.join(ROOT, "tests", "examples", "report_worker.py")
 
 
 class TorchExamples(unittest.TestCase):
-    def launched(self, name, *flags, workers=2):
-        return self.run_by(example(name, *flags), workers)
+    def launched(self, name, *flags, workers=2, **environment):
+        return self.run_by(example(name, *flags), workers, **environment)
 
-    def run_by(self, command, workers=2):
+    def run_by(self, command, workers=2, **environment):
         """Returns (measure, samples/s, pushed, pulled, ratio) of the last line."""
         out = io.StringIO()
         job = job_launch.Job(
@@ -43,7 +45,7 @@ class TorchExamples(unittest.TestCase):
             command,
             workers,
             2,
-            ENVIRONMENT,
+            {**ENVIRONMENT, **environment},
         )
         status = job_launch.Launcher(job, out=out).run()
         self.assertEqual(0, status, out.getvalue())
@@ -90,6 +92,24 @@ class TorchExamples(unittest.TestCase):
                 [PYTHON, "-u", REPORT_WORKER, os.path.join(folder, "worker 1 has ended")]
             )
         self.assertEqual(42, figures[0])
+
+    def test_a_run_that_is_resumed_ends_with_the_same_bits(self):
+        with tempfile.TemporaryDirectory() as folder:
+
+            def trained(steps, name, **environment):
+                path = os.path.join(folder, name)
+                flags = ["--max_steps=%d" % steps, "--checkpoint_every=5", "--save=" + path]
+                self.launched("train_mnist_torch", *flags, *ONE_BIT, **environment)
+                return torch.load(path)
+
+            calm = trained(12, "calm")
+            saved = os.path.join(folder, "saved")
+            trained(7, "half", SLIMPS_CHECKPOINT=saved)
+            self.assertEqual(["step-000000005"], os.listdir(saved))
+            resumed = trained(12, "whole", SLIMPS_RESUME=os.path.join(saved, "step-000000005"))
+            self.assertEqual(list(calm), list(resumed))
+            for name, values in calm.items():
+                self.assertTrue(torch.equal(values, resumed[name]), name)
 
     def test_digits_compressed_with_the_backup_model(self):
         accuracy, _, pushed, _, ratio = self.launched(

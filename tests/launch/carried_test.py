@@ -4,19 +4,28 @@
 A fake node stands for mpirun.
 """
 
+import json
+import os
 import queue
+import subprocess
+import sys
 import unittest
 from unittest import mock
 
+import folder_case
 from eventually import eventually
 from job_case import FAKE, JobCase
 from slimps_launch import agent
 from slimps_launch import carried
-from slimps_launch import job_launch
 from slimps_launch import job_node
+from slimps_launch.places import here
 
 
-class CarriedHere(job_launch.Here):
+HERE = os.path.dirname(os.path.abspath(__file__))
+PACKAGES = os.path.join(os.path.dirname(os.path.dirname(HERE)), "python")
+
+
+class CarriedHere(here.Place):
     """The place of a job whose one worker a carrier has."""
 
     def __init__(self, script):
@@ -63,6 +72,66 @@ class AgentTest(unittest.TestCase):
             runner.events.put(node)
             with mock.patch.object(runner, "write"):
                 self.assertEqual(0, runner.run())
+
+
+class RestartingAgentTest(folder_case.FolderCase):
+    def start(self, *script):
+        """Starts an agent with one server, which plays the script."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", "slimps_launch", "agent"],
+            env={**os.environ, "PYTHONPATH": PACKAGES, "PYTHONDONTWRITEBYTECODE": "1"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.addCleanup(process.communicate)
+        server = {
+            "name": "server0",
+            "role": "server",
+            "command": FAKE + list(script),
+            "environment": {"OWN": "1"},
+        }
+        what = {
+            "folder": self.folder,
+            "share_cores": False,
+            "snapshots": {"parent": self.path("snapshots"), "every": 7},
+            "nodes": [server],
+        }
+        self.tell(process, json.dumps(what))
+        return process
+
+    def tell(self, process, line):
+        process.stdin.write(line + "\n")
+        process.stdin.flush()
+
+    def status(self, process):
+        """Returns the status that the agent reports next, and the lines before."""
+        lines = []
+        for line in process.stdout:
+            mark, name, said = (line.split(" ", 2) + ["", ""])[:3]
+            if mark == carried.MARK and "status" in json.loads(said):
+                self.assertEqual("server0", name)
+                return json.loads(said)["status"], lines
+            lines.append(line)
+        raise AssertionError(lines)
+
+    def test_it_starts_a_node_again_with_its_variables_and_its_snapshots(self):
+        process = self.start("env=OWN", "once=" + self.path("died"), "arguments")
+        self.assertEqual(-9, self.status(process)[0])
+        [folder] = os.listdir(self.path("snapshots"))
+        self.tell(process, "start server0")
+        status, lines = self.status(process)
+        self.assertEqual(0, status)
+        self.assertIn("server0| OWN=1\n", lines)
+        self.assertIn("server0| --snapshot_every 7\n", lines)
+        self.assertEqual(0, process.wait())
+        self.assertEqual([], os.listdir(self.path("snapshots")), folder + " goes with the job")
+
+    def test_it_waits_for_the_word_of_the_launcher_after_a_failure(self):
+        process = self.start("exit=3")
+        self.assertEqual(3, self.status(process)[0])
+        self.tell(process, "signal 15")
+        self.assertEqual(3, process.wait())
 
 
 class HearTest(unittest.TestCase):

@@ -12,6 +12,7 @@ from commands import SLIMPS, SMALL, TRAIN, Command
 from eventually import eventually
 from slimps_launch import command
 from slimps_launch import job_launch
+from slimps_launch.places import here
 
 COUNTS = ["--workers=2", "--servers=2"]
 
@@ -75,7 +76,7 @@ class LocalTest(unittest.TestCase):
         launcher = job_launch.Launcher(job, out=io.StringIO())
         with mock.patch.object(os, "sched_getaffinity", return_value=set(range(8))):
             with mock.patch.object(launcher, "start_here") as start:
-                job_launch.Here().start(launcher, 4711)
+                here.Place().start(launcher, 4711)
         given = [call.kwargs.get("cores") or call.args[-1] for call in start.call_args_list]
         self.assertEqual([{0, 1}, {2, 3, 4}, {5, 6, 7}], given)
         self.assertEqual(

@@ -24,6 +24,7 @@ PYTHON = sys.executable
 SLIMPS = [PYTHON, os.path.join(HERE, "slimps_here.py"), RUNFILES]
 TRAIN = [PYTHON, os.path.join(ROOT, "examples", "kvstore_numpy.py")]
 SMALL = [PYTHON, os.path.join(HERE, "small_worker.py")]
+SAVING = [PYTHON, os.path.join(HERE, "saving_worker.py")]
 SECONDS = 60.0  # only a failing test waits this long
 # The worker of `slimps demo`, beside its digits as in a wheel.
 _folder = tempfile.TemporaryDirectory(prefix="slimps-test-")

@@ -4,6 +4,7 @@
 say=TEXT  print it                    exit=N     exit with status N
 wait      until a signal ends it      kill=NAME  die by this signal
 once=P    make the file P and die by SIGKILL, unless P exists
+fail=P    make the file P and exit with an error, unless P exists
 until=P   until the file P exists     touch=P    make the file P
 child=P   start a sleeping child, write its pid to P, and go on
 trap=P    on SIGINT or SIGTERM write the signal's name to P and exit 0
@@ -60,6 +61,10 @@ def play(arguments):
             if not os.path.exists(value):
                 write(value, "")
                 os.kill(os.getpid(), signal.SIGKILL)
+        elif verb == "fail":
+            if not os.path.exists(value):
+                write(value, "")
+                sys.exit("slimps_fake: cannot go on")
         elif verb == "touch":
             write(value, "")
         elif verb == "pid":

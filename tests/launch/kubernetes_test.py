@@ -15,6 +15,7 @@ import pytest
 import yaml
 from commands import SLIMPS, Command
 from kubeflow_trainer_api import models
+from slimps_launch.identity import keys
 
 sys.path.insert(0, os.path.join(commands.ROOT, "tools"))
 
@@ -30,7 +31,7 @@ DOLLARS = {"$(HOME)": "$$(HOME)", "a$$b$": "a$$$$b$$"}
 
 
 def printed(*flags, command=(*TRAIN, *DOLLARS)):
-    line = SLIMPS + ["launch", "--on", "k8s", "--workers=2", "--servers=2", "--insecure"]
+    line = SLIMPS + ["launch", "--on", "k8s", "--workers=2", "--servers=2"]
     said = subprocess.run(
         line + ["--image=registry.example/train:1", "--name=digits", *flags, "--", *command],
         check=True,
@@ -47,7 +48,7 @@ def refused(*flags):
 
 def commands_of(manifests):
     """Returns (the command of the pods, the name of pod 0 and its Service)."""
-    service, job = manifests
+    service, job = manifests[-2:]
     if job["kind"] == "TrainJob":
         return job["spec"]["trainer"]["command"], "digits-node-0-0.digits"
     container = job["spec"]["template"]["spec"]["containers"][0]
@@ -57,9 +58,9 @@ def commands_of(manifests):
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_job_and_its_service_follow_kubernetes_schema(version):
-    service, job = printed()
-    assert (service["kind"], job["kind"]) == ("Service", "Job")
-    for manifest in (service, job):
+    secret, service, job = printed()
+    assert (secret["kind"], service["kind"], job["kind"]) == ("Secret", "Service", "Job")
+    for manifest in (secret, service, job):
         kubernetes_validate.validate(manifest, version, strict=True)
     template = job["spec"]["template"]
     assert service["spec"]["selector"].items() <= template["metadata"]["labels"].items()
@@ -71,7 +72,7 @@ def test_a_job_and_its_service_follow_kubernetes_schema(version):
 
 
 def test_a_train_job_and_its_runtime_follow_kubeflows_models():
-    runtime, job = printed("--train-job")
+    _, runtime, job = printed("--train-job")
     for manifest, model in (
         (runtime, models.TrainerV1alpha1TrainingRuntime),
         (job, models.TrainerV1alpha1TrainJob),
@@ -97,19 +98,85 @@ def test_what_is_missing_is_told_in_one_line():
         "--image=x", "--name=A_b", "--", "true"
     )
     assert "expected lower-case letters" in refused("--image=x", "--name=a\n", "--", "true")
-    assert "give --insecure if that network is trusted" in refused("--image=x", "--", "true")
+    both = refused("--image=x", "--insecure", "--keys=k", "--", "true")
+    assert "--keys and --insecure exclude each other" in both
+    many = refused("--image=x", "--workers=4096", "--servers=4096", "--", "true")
+    assert "a Secret holds 1048576: expected fewer nodes" in many
+
+
+def pod_of(manifests):
+    """Returns the spec of the pods."""
+    job = manifests[-1]
+    if job["kind"] == "TrainJob":
+        runtime = manifests[-2]["spec"]["template"]["spec"]
+        job = runtime["replicatedJobs"][0]["template"]
+    return job["spec"]["template"]["spec"]
+
+
+def files_of_pod(manifests, index):
+    """Returns {name: content} of the keys that a pod sees, as a kubelet mounts them."""
+    secret, pod = manifests[0], pod_of(manifests)
+    [volume], [container] = pod["volumes"], pod["containers"]
+    [mount] = container["volumeMounts"]
+    assert mount["name"] == volume["name"]
+    assert volume["secret"]["secretName"] == secret["metadata"]["name"]
+    folder = mount["subPathExpr"].replace("$(JOB_COMPLETION_INDEX)", str(index)) + "/"
+    return {
+        item["path"][len(folder) :]: secret["stringData"][item["key"]]
+        for item in volume["secret"]["items"]
+        if item["path"].startswith(folder)
+    }
+
+
+@pytest.mark.parametrize("flags", [(), ("--train-job",)], ids=["job", "train_job"])
+def test_each_pod_sees_the_keys_of_its_own_nodes_alone(flags):
+    manifests = printed(*flags)
+    names = [sorted(files_of_pod(manifests, index)) for index in range(4)]
+    assert names == [
+        ["allow", "scheduler.key", "server0.key"],
+        ["allow", "server1.key"],
+        ["allow", "worker0.key"],
+        ["allow", "worker1.key"],
+    ]
+    again = printed(*flags)
+    assert files_of_pod(manifests, 2) != files_of_pod(again, 2), "each job has keys of its own"
+
+
+def test_keys_may_be_those_of_a_folder_or_none(tmp_path):
+    folder = keys.make(str(tmp_path / "keys"), 2, 2)
+    secret = printed("--keys", folder.path)[0]
+    assert secret["stringData"]["worker1.key"] == folder.secret_file("worker1")
+    manifests = printed("--insecure")
+    assert [one["kind"] for one in manifests] == ["Service", "Job"]
+    assert "volumes" not in pod_of(manifests)
+    assert "--insecure" in commands_of(manifests)[0]
+
+
+def test_checkpoints_are_in_a_folder_of_the_pods():
+    command, _ = commands_of(printed("--checkpoint=/shared/run7", "--resume"))
+    at = command.index("--checkpoint")
+    assert command[at + 1 : at + 3] == ["/shared/run7", "--resume"]
 
 
 @pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
 @pytest.mark.parametrize("flags", [(), ("--train-job",)], ids=["job", "train_job"])
 def test_the_commands_form_a_job_in_namespaces(tmp_path, flags):
     train = (commands.PYTHON, TRAIN_FILE)
-    command, first_pod = commands_of(printed(*flags, command=train))
+    manifests = printed(*flags, command=train)
+    command, first_pod = commands_of(manifests)
+    for index in range(4):
+        (tmp_path / str(index)).mkdir()
+        for name, content in files_of_pod(manifests, index).items():
+            (tmp_path / str(index) / name).write_text(content)
+    at = pod_of(manifests)["containers"][0]["volumeMounts"][0]["mountPath"]
     slimps = tmp_path / "slimps"
     slimps.write_text('#!/bin/sh\nexec %s "$@"\n' % shlex.join(SLIMPS))
     slimps.chmod(0o755)
     (tmp_path / "hosts").write_text("127.0.0.1 localhost\n10.77.0.1 %s\n" % first_pod)
-    script = "mount --bind %s /etc/hosts && exec %s" % (tmp_path / "hosts", shlex.join(command))
+    script = (
+        "mount --bind {0}/hosts /etc/hosts && mount -t tmpfs tmpfs /run && mkdir -p {1} && "
+        "mount --bind {0}/$JOB_COMPLETION_INDEX {1} && exec {2}"
+    ).format(tmp_path, at, shlex.join(command))
     with net.Network(4, congestion="default") as network:
         pods = [
             Command(

@@ -42,8 +42,18 @@ class LaunchFlagsTest(unittest.TestCase):
                 command.launch([*flags, "--workers=1", "--servers=1", "--", "true"], None)
         return said.getvalue()
 
-    def test_servers_are_started_again_on_this_machine_alone(self):
-        self.assertIn("--restart goes with --on local", self.refused("--on=mpi", "--restart=1"))
+    def test_an_engine_starts_jobs_again_by_its_own_means(self):
+        for where, means in (
+            ("mpi", "mpirun starts no process again: start the job again with --checkpoint"),
+            ("slurm", "sbatch --requeue"),
+            ("k8s", "Kubernetes starts a whole job again"),
+        ):
+            said = self.refused("--on=" + where, "--restart=1")
+            self.assertIn("--restart goes with --on local and ssh. ", said)
+            self.assertIn(means, " ".join(said.split()))
+
+    def test_a_folder_with_checkpoints_needs_a_word(self):
+        self.assertIn("--resume goes with --checkpoint DIR", self.refused("--resume"))
 
     def test_snapshots_are_for_restarts(self):
         self.assertIn("goes with --restart N", self.refused("--snapshot_dir=d"))
@@ -83,7 +93,7 @@ class SshTest(folder_case.FolderCase):
     def test_its_command_may_have_options(self):
         for given, words in ((" ", ["ssh", "-T"]), ("ssh -p '7 7'", ["ssh", "-p", "7 7", "-T"])):
             place, _ = self.place(SLIMPS_SSH=given)
-            self.assertEqual(words, place.carriers[0].command[: len(words)])
+            self.assertEqual(words, place.carriers_of_hosts()[0].command[: len(words)])
         with self.assertRaisesRegex(errors.LaunchError, 'SLIMPS_SSH=ssh "x: No closing quotation'):
             self.place(SLIMPS_SSH='ssh "x')
 
@@ -92,6 +102,7 @@ class SshTest(folder_case.FolderCase):
         job.keys = keys.make(self.path("keys"), 2, 1)
         place.address = "10.0.0.1"
         told = []
+        place.carriers = place.carriers_of_hosts()
         for carrier in place.carriers:
             carrier.about = {"address": "10.0.0.2", "port": 4711}
             carrier.tell = lambda line: told.extend(json.loads(line)["nodes"])
@@ -114,6 +125,7 @@ class SshTest(folder_case.FolderCase):
             place, job = self.place()
             place.address = "10.0.0.1"
             told = []
+            place.carriers = place.carriers_of_hosts()
             for carrier in place.carriers:
                 carrier.about = {"address": address, "port": 4711}
                 carrier.tell = lambda line: told.extend(json.loads(line)["nodes"])

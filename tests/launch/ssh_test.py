@@ -13,7 +13,7 @@ import sys
 
 import commands
 import pytest
-from commands import DEMO, SLIMPS, SMALL, TRAIN, Command
+from commands import DEMO, SAVING, SLIMPS, SMALL, TRAIN, Command
 
 sys.path.insert(0, os.path.join(commands.ROOT, "tools"))
 
@@ -157,6 +157,72 @@ def test_a_lost_node_ends_the_job_and_is_named(machines):
         assert job.status() != 0
         job.wait_for("slimps: the job failed: (worker|server)1 on 10.77.0.2 is lost: .* silent")
         assert machines.nobody_is_left(), job.said
+
+
+def kill_on_hosts(machines, *variables):
+    """Kills the processes that have one of these variables, as "DMLC_WORKER_ID=1"."""
+    for pid in machines.sessions():
+        try:
+            with open("/proc/%d/environ" % pid, "rb") as environment:
+                has = set(environment.read().decode("utf-8", "replace").split("\0"))
+            if has & set(variables):
+                os.kill(pid, signal.SIGKILL)
+        except (FileNotFoundError, ProcessLookupError):
+            pass
+
+
+def saving_job(machines, *flags):
+    """Starts a job of saving_worker.py. Returns it, with its two workers in the midst of it."""
+    command = machines.launch(*SAVING, machines.folder, flags=("--snapshot_every=1", *flags))
+    job = Command(command, SLIMPS_SSH=machines.ssh)
+    job.wait_for("waits: ", 2)
+    return job
+
+
+def ends_with_the_same_weights(job, machines, first):
+    with open(os.path.join(machines.folder, "go"), "w", encoding="ascii"):
+        pass
+    assert job.status() == 0, job.said
+    with Command(SLIMPS + ["launch", *FOUR, "--", *SAVING, machines.folder]) as calm:
+        assert calm.status() == 0, calm.said
+        weights = calm.wait_for("weights .*,", 2)[0].group()
+    job.wait_for(re.escape(weights) + " from round %d" % first)
+    assert machines.nobody_is_left(), job.said
+
+
+def test_what_dies_on_a_host_is_started_again_there(machines):
+    with saving_job(machines, "--restart=5") as job:
+        kill_on_hosts(machines, "DMLC_WORKER_ID=1")
+        job.wait_for("slimps: worker1 was killed by SIGKILL on 10.77.0.2")
+        job.wait_for("waits: rank 1", 2)
+        kill_on_hosts(machines, "DMLC_ROLE=server")
+        for rank in "01":
+            job.wait_for("slimps: server%s was started again" % rank)
+            job.wait_for("server %s was started again .*: sending what its snapshot lacks" % rank)
+        ends_with_the_same_weights(job, machines, first=25)
+        assert "has no keys" not in job.said
+
+
+def test_a_job_on_hosts_goes_back_to_its_checkpoint(machines):
+    saved = os.path.join(machines.folder, "saved")
+    with saving_job(machines, "--restart=5", "--checkpoint", saved) as job:
+        newest = os.path.join(saved, "step-000000020", "manifest.json")
+        assert eventually(lambda: os.path.exists(newest), commands.SECONDS)
+        kill_on_hosts(machines, "DMLC_WORKER_ID=1", "DMLC_ROLE=server")
+        job.wait_for("slimps: all of it goes back to its last checkpoint, .* .round 20.")
+        ends_with_the_same_weights(job, machines, first=20)
+
+
+def test_a_host_that_answers_again_has_its_part_of_the_job_anew(machines):
+    link = ["ip", "-n", machines.network.name(1), "link", "set", net.INTERFACE]
+    saved = os.path.join(machines.folder, "saved")
+    with saving_job(machines, "--restart=1", "--checkpoint", saved) as job:
+        newest = os.path.join(saved, "step-000000020", "manifest.json")
+        assert eventually(lambda: os.path.exists(newest), commands.SECONDS)
+        net.run(link + ["down"])
+        job.wait_for("slimps: all of it goes back to its last checkpoint, .* .round 20.")
+        net.run(link + ["up"])
+        ends_with_the_same_weights(job, machines, first=20)
 
 
 @pytest.fixture(params=["openmpi", "mpich"])

@@ -51,14 +51,16 @@ absl::StatusOr<wire::Header> RpcClient::Ask(const std::function<PeerId()>& find,
   MutexLock lock(&mutex_);
   Pending& pending = pending_.at(id);
   const std::optional<wire::Header> answer = std::move(pending.answer);
+  const std::string refusal = std::move(pending.refusal);
   pending_.erase(id);
   if (answer.has_value()) {
     SLIMPS_RETURN_IF_ERROR(Prefixed(StatusIn(*answer), what));
     return *answer;
   }
   SLIMPS_RETURN_IF_ERROR(failed_);
-  return absl::DeadlineExceededError(
-      absl::StrCat(what, ": no answer within ", absl::FormatDuration(timeout)));
+  return absl::DeadlineExceededError(absl::StrCat(
+      what, refusal.empty() ? ": no answer within " : ": refused for ",
+      absl::FormatDuration(timeout), refusal.empty() ? "" : ", the last time: ", refusal));
 }
 
 bool RpcClient::HandleMessage(const Message& message) {
@@ -66,8 +68,11 @@ bool RpcClient::HandleMessage(const Message& message) {
   auto found = pending_.find(message.header.request_id());
   if (found == pending_.end()) return false;
   Pending& pending = found->second;
-  const bool is_stopping = absl::IsUnavailable(StatusIn(message.header));
-  if (is_stopping && pending.patience == Patience::kMayReturn) return true;
+  const absl::Status status = StatusIn(message.header);
+  if (absl::IsUnavailable(status) && pending.patience == Patience::kMayReturn) {
+    pending.refusal = std::string(status.message());
+    return true;
+  }
   if (!pending.answer) pending.answer = message.header;
   settled_.NotifyAll();
   return true;

@@ -47,7 +47,8 @@ class RpcClient final {
   }
 
   // The same for a server that may be started again. `find` returns its present connection. Repeats
-  // the question where Call would return Unavailable or NotFound.
+  // the question where Call would return Unavailable or NotFound. DeadlineExceeded then says the
+  // last Unavailable, if there was one.
   [[nodiscard]] absl::StatusOr<wire::Header> CallReturning(const std::function<PeerId()>& find,
                                                            wire::Header question,
                                                            absl::Duration timeout,
@@ -66,6 +67,7 @@ class RpcClient final {
   struct Pending {
     Patience patience = Patience::kNone;
     std::optional<wire::Header> answer;
+    std::string refusal;  // the message of the last Unavailable
   };
 
   absl::StatusOr<wire::Header> Ask(const std::function<PeerId()>& find, wire::Header question,

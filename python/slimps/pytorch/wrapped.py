@@ -4,19 +4,27 @@ what of both is saved."""
 
 from __future__ import annotations
 
-from typing import Any, Dict
+import os
+from typing import Any, Dict, List
 
 import torch
 
 from slimps import kv
+from slimps._checkpoint import LoadedCheckpoint
 from slimps.errors import FailedPreconditionError
-from slimps.pytorch import saved_state
+from slimps.pytorch import changes, params, saved_state
 
 
 class WrappedOptimizer(torch.optim.Optimizer):
     """Has the groups and the state of another optimizer, which keeps them too."""
 
-    store: kv.KVStore  # set by the class over this one
+    # Set by the class over this one.
+    store: kv.KVStore
+    _names: List[str]
+    _masters: params.Masters
+    _weights: changes.Weights
+    _backup_model: bool
+    _node: Any
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         self._groups_are_fixed = False
@@ -48,6 +56,46 @@ class WrappedOptimizer(torch.optim.Optimizer):
         saved_state.check(state_dict, self.store)
         super().load_state_dict(state_dict["optimizer"])
         saved_state.restore(state_dict, self.store)
+
+    def resume(self) -> LoadedCheckpoint:
+        """Takes up the job where it is, as KVStore.resume does, and takes the servers' weights.
+
+        Before the first step; once for all optimizers of a store. What else training needs, as
+        buffers of the model and the state of a scheduler, is for save_step's own_state. Collective.
+
+        Raises
+            FailedPreconditionError: a checkpoint is to be loaded, and backup_model or node_first
+                is on.
+            KVStore.load's errors
+        """
+        loads = self.store.former_rounds == 0 and bool(os.environ.get("SLIMPS_RESUME"))
+        if loads:
+            self._check_saved_whole()
+        found = self.store.resume()
+        if loads:
+            self._masters.settle()
+            self.store.pull(self._names, self._masters.arrays)
+            self._masters.publish()
+            self._weights.mark()
+        return found
+
+    def save_step(self, step: int, own_state: bytes = b"") -> None:
+        """Saves the job after so many steps, between two of them, as KVStore.save_step does.
+
+        Raises
+            FailedPreconditionError: backup_model or node_first is on.
+            KVStore.save_step's errors
+        """
+        if os.environ.get("SLIMPS_CHECKPOINT"):
+            self._check_saved_whole()
+            self.store.save_step(step, own_state)
+
+    def _check_saved_whole(self) -> None:
+        if self._backup_model or self._node is not None:
+            raise FailedPreconditionError(
+                "checkpoint: it has not what backup_model and node_first keep beside the store; "
+                "expected a DistributedOptimizer without them, or state_dict() on every worker"
+            )
 
     def add_param_group(self, param_group: Dict[str, Any]) -> None:
         if not self._groups_are_fixed:  # the base class's constructor

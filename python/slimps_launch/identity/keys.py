@@ -62,6 +62,21 @@ def put(folder, name, text):
     return path
 
 
+def copy(source, path):
+    """Copies the list and the secret keys that lie in `source` to `path`, which is private.
+
+    LaunchError: there is none, or it cannot be read.
+    """
+    try:
+        for name in os.listdir(source):
+            if name == ALLOW or name.endswith(".key"):
+                with open(os.path.join(source, name), encoding="ascii") as file:
+                    _write(os.path.join(path, name), file.read())
+    except (OSError, UnicodeDecodeError) as error:
+        raise errors.LaunchError("%s: no keys can be read there: %s" % (source, error)) from error
+    return Folder(path)
+
+
 def _write(path, text):
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="ascii") as file:

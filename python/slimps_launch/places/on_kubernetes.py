@@ -3,15 +3,21 @@
 
 A headless Service gives each pod a name, and an Indexed Job starts the pods: with --train-job a
 Kubeflow TrainJob does, on a TrainingRuntime of its own, which makes a JobSet. Each pod is a
-`slimps run`, which takes its role from its index; pod 0 has the scheduler, too.
+`slimps run`, which takes its role from its index; pod 0 has the scheduler, too. A Secret has the
+keys of the job's nodes; each pod sees those of its own nodes alone.
 """
 
 import json
 import re
+import tempfile
 
 from slimps_launch import errors
+from slimps_launch.identity import keys
 
 PORT = 9091
+KEYS = "slimps-keys"  # the name of a pod's volume
+KEYS_AT = "/run/secrets/slimps"
+SECRET_MOST = 1 << 20  # bytes that a Secret may have
 NAME = re.compile(r"[a-z]([a-z0-9-]{0,50}[a-z0-9])?")
 
 
@@ -34,26 +40,74 @@ def print_manifests(parser, options, command):
             "--name %s: expected lower-case letters, digits and dashes, from a letter on"
             % options.name
         )
-    if options.keys:
-        parser.error(
-            "--keys goes with other places than k8s, which has no way to hand out keys yet"
-        )
-    if not options.insecure:
-        raise errors.LaunchError(
-            "--on k8s: pods reach each other over the cluster's network, and without keys traffic "
-            "is not encrypted: give --insecure if that network is trusted"
-        )
+    if options.insecure and options.keys:
+        parser.error("--keys and --insecure exclude each other")
     make = train_job if options.train_job else plain_job
-    for number, manifest in enumerate(make(options, command)):
-        print("---" if number else "# kubectl apply -f FILE")
+    manifests = make(options, command)
+    print("# kubectl apply -f FILE")
+    if not options.insecure:
+        print("# Keep it secret: it has the keys of the job's nodes.")
+        manifests.insert(0, secret(options))
+    for number, manifest in enumerate(manifests):
+        if number:
+            print("---")
         print(yaml(manifest))
     return 0
+
+
+def secret(options):
+    """Returns a Secret with new keys, or with those of a folder.
+
+    LaunchError: the folder has not all; there are too many for a Secret.
+    """
+    with tempfile.TemporaryDirectory(prefix="slimps-keys-") as temporary:
+        if options.keys:
+            folder = keys.Folder(options.keys)
+            folder.check(options.workers, options.servers)
+        else:
+            folder = keys.make(temporary, options.workers, options.servers)
+        files = {
+            name + ".key": folder.secret_file(name)
+            for name in keys.node_names(options.workers, options.servers)
+        }
+        with open(folder.allow, encoding="ascii") as allow:
+            files[keys.ALLOW] = allow.read()
+    size = sum(map(len, files.values()))
+    if size > SECRET_MOST:
+        raise errors.LaunchError(
+            "--on k8s: the keys of %d nodes take %d bytes, and a Secret holds %d: expected fewer "
+            "nodes" % (options.workers + options.servers, size, SECRET_MOST)
+        )
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": options.name + "-keys"},
+        "type": "Opaque",
+        "stringData": files,
+    }
+
+
+def key_volume(options):
+    """Returns the volume of the Secret: a folder for each pod, with the files of its nodes."""
+    items = []
+    for pod in range(options.workers + options.servers):
+        is_server = pod < options.servers
+        own = ["server%d" % pod if is_server else "worker%d" % (pod - options.servers)]
+        files = [name + ".key" for name in (["scheduler"] if pod == 0 else []) + own]
+        for name in files + [keys.ALLOW]:
+            items.append({"key": name, "path": "%d/%s" % (pod, name)})
+    return {"name": KEYS, "secret": {"secretName": options.name + "-keys", "items": items}}
 
 
 def run_line(options, first_pod, command):
     """Returns what each pod runs."""
     line = ["slimps", "run", "--workers", str(options.workers), "--servers", str(options.servers)]
-    line += ["--scheduler", "%s:%d" % (first_pod, PORT), "--insecure"]
+    line += ["--scheduler", "%s:%d" % (first_pod, PORT)]
+    line += ["--insecure"] if options.insecure else ["--mounted-keys", KEYS_AT]
+    if options.checkpoint:
+        line += ["--checkpoint", options.checkpoint]
+    if options.resume:
+        line += ["--resume"]
     if options.interface:
         line += ["--interface", options.interface]
     # Kubernetes puts variables in for $(NAME), and "$" for "$$".
@@ -63,6 +117,11 @@ def run_line(options, first_pod, command):
 def job_spec(options, container, labels, subdomain):
     pods = options.workers + options.servers
     pod = {"restartPolicy": "Never", "containers": [container]}
+    if not options.insecure:
+        # Kubernetes sets the variable in the pods of an Indexed Job.
+        mount = {"name": KEYS, "mountPath": KEYS_AT, "subPathExpr": "$(JOB_COMPLETION_INDEX)"}
+        container["volumeMounts"] = [{**mount, "readOnly": True}]
+        pod["volumes"] = [key_volume(options)]
     if subdomain:
         pod["subdomain"] = subdomain
     return {

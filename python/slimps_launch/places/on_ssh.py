@@ -14,8 +14,8 @@ import subprocess
 
 from slimps_launch import carried
 from slimps_launch import errors
+from slimps_launch.places import here
 from slimps_launch.places import hosts
-from slimps_launch import job_launch
 from slimps_launch import network
 
 SECONDS_TO_CONNECT = 10
@@ -67,22 +67,29 @@ class Place:
         self.nodes = [("server", rank) for rank in range(job.servers)]
         self.nodes += [("worker", rank) for rank in range(job.workers)]
         self.carriers = []
-        command = (command_of("SLIMPS_SSH") or ["ssh"]) + OPTIONS
+        self.command = (command_of("SLIMPS_SSH") or ["ssh"]) + OPTIONS
+        self.again = again
+        self.places = places
+
+    def carriers_of_hosts(self):
+        carriers = []
         for number, host in enumerate(self.hosts):
             nodes = [
                 carried.CarriedNode("%s%d" % node, node[0], host.name)
-                for node, place in zip(self.nodes, places)
+                for node, place in zip(self.nodes, self.places)
                 if place == number
             ]
             if nodes:
-                remote = "exec " + shlex.join(again + ["agent"])
+                remote = "exec " + shlex.join(self.again + ["agent"])
                 carrier = carried.SshCarrier(
-                    "ssh %s" % host.name, command + [host.name, remote], nodes
+                    "ssh %s" % host.name, self.command + [host.name, remote], nodes
                 )
                 carrier.host = host
-                self.carriers.append(carrier)
+                carriers.append(carrier)
+        return carriers
 
     def find_scheduler(self, launcher):
+        self.carriers = self.carriers_of_hosts()
         for carrier in self.carriers:
             launcher.start_node(carrier, {}, stdin=subprocess.PIPE)
         launcher.wait_until(
@@ -141,7 +148,7 @@ class Place:
                 if node.role == "worker":
                     environment["DMLC_WORKER_ID"] = str(rank)
                     environment.update(
-                        job_launch.torch_group(
+                        here.torch_group(
                             rank,
                             job.workers,
                             workers.index(node.name),
@@ -154,14 +161,19 @@ class Place:
                 what = {
                     "name": node.name,
                     "role": node.role,
-                    "command": job.server_of(rank) if node.role == "server" else job.worker,
+                    "command": job.remote_server(rank) if node.role == "server" else job.worker,
                     "environment": environment,
                 }
                 if job.keys:
                     environment["SLIMPS_SCHEDULER_KEY"] = job.keys.public["scheduler"]
                     what["key"] = job.keys.secret_file(node.name)
                 nodes.append(what)
-            what = {"folder": os.getcwd(), "share_cores": job.share_cores, "nodes": nodes}
+            what = {
+                "folder": os.getcwd(),
+                "share_cores": job.share_cores,
+                "snapshots": job.snapshots and vars(job.snapshots),
+                "nodes": nodes,
+            }
             carrier.tell(json.dumps(what))
 
     def signal(self, launcher, number):

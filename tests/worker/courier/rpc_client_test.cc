@@ -93,6 +93,17 @@ TEST_F(RpcClientTest, TheDeadlineNamesWhatAndWhatComesLaterIsNoAnswer) {
   EXPECT_FALSE(client_.HandleMessage(AckTo(sent[0].message)));
 }
 
+TEST_F(RpcClientTest, WhereAServerMayReturnTheDeadlineSaysItsLastRefusal) {
+  AnswerWith([](const Message& question) {
+    return AckTo(question, absl::UnavailableError("cannot write /full: No space left on device"));
+  });
+  const auto answer = client_.CallReturning([] { return kPeer; }, Question(),
+                                            absl::Milliseconds(30), "waiting for a snapshot");
+  EXPECT_EQ(answer.status(), absl::DeadlineExceededError(
+                                 "waiting for a snapshot: refused for 30ms, the last time: cannot "
+                                 "write /full: No space left on device"));
+}
+
 TEST_F(RpcClientTest, WithoutTimeNothingIsSent) {
   EXPECT_EQ(Call(absl::ZeroDuration()).status().code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_THAT(transport_.sent(), SizeIs(0));
