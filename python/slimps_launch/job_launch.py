@@ -46,6 +46,7 @@ class Job:
         self.restarts = 0  # how often what died is started again, in all
         self.snapshots = None  # a restarts.Snapshots, if there are restarts
         self.kept = None  # the folder of the running job's snapshots
+        self.worker_timeout = None  # seconds until it goes on without a worker; None: never
         self.checkpoints = None  # a checkpoint.Folder, to which the whole job may go back
         self.start_timeout = 30.0  # seconds until the scheduler listens
         self.settle = 0.5  # seconds to wait after a failure for failures of others
@@ -62,7 +63,10 @@ class Job:
         return self.server + ["--wanted_rank", str(rank)]
 
     def scheduler_command(self):
-        return self.scheduler + (self.snapshots.of_scheduler(self.kept) if self.kept else [])
+        flags = self.snapshots.of_scheduler(self.kept) if self.kept else []
+        if self.worker_timeout:
+            flags += ["--worker_timeout", str(self.worker_timeout)]
+        return self.scheduler + flags
 
     def key_variables(self, name):
         """Returns the variables by which the process `name`, as "worker1", finds its keys."""
@@ -276,7 +280,7 @@ class Launcher(processes.Processes):
                 lost = event.lost()
                 ended += lost
                 self.again.death = self.again.death or bool(lost)
-            if event.status != 0:
+            if event.status != 0 and not self.again.goes_on_without(event):
                 return self._end_of_failure(self._settle([event]))
             # The daemons end by themselves when the last worker has said goodbye. So the deadline
             # for the other daemons begins when the first daemon or the last worker has ended. When

@@ -71,10 +71,20 @@ def add_flags(parser):
         help="how often servers take a snapshot (with --restart; default: %d)" % EVERY,
     )
 
+    parser.add_argument(
+        "--worker_timeout",
+        type=seconds,
+        metavar="SECONDS",
+        help="go on without a worker that has been gone for so long, and was killed by a signal or "
+        "is silent (default: the job ends) (--on local, --on ssh)",
+    )
+
 
 def check(parser, options, where):
     if options.restart and where in OWN_MEANS:
         parser.error("--restart goes with --on local and ssh. " + OWN_MEANS[where])
+    if options.worker_timeout and where in OWN_MEANS:
+        parser.error("--worker_timeout goes with --on local and ssh: %s ends a job itself" % where)
     for flag in ("snapshot_dir", "snapshot_every"):
         if getattr(options, flag) and not options.restart:
             parser.error("--%s goes with --restart N" % flag)
@@ -112,7 +122,8 @@ class Snapshots:
 
 
 def prepare(job, options):
-    """Makes a job restart what dies, as the flags say."""
+    """Makes a job restart what dies, or go on without it, as the flags say."""
+    job.worker_timeout = options.worker_timeout
     if options.restart:
         job.restarts = options.restart
         parent = options.snapshot_dir and os.path.abspath(options.snapshot_dir)
@@ -214,6 +225,24 @@ class Restarts:
             return False
         # A daemon that ends by itself and names another process ends because the job has ended.
         return blame.blamed(self.launcher.all_nodes(), [node])[0] is None
+
+    def goes_on_without(self, node):
+        """True if the job goes on without a worker that a signal killed. Says so."""
+        after = self.launcher.job.worker_timeout
+        others = [
+            one
+            for one in self.launcher.all_nodes()
+            if one.role == "worker" and one is not node and one.status is None
+        ]
+        killed = node.role == "worker" and node.status < 0 and not node.stopped
+        if not after or not killed or not others:
+            return False
+        self.launcher.say("slimps: %s %s" % (node.name, node.describe_end()))
+        self.launcher.say(
+            "slimps: after %d s the job goes on without %s; no restarts are left"
+            % (after, node.name)
+        )
+        return True
 
     # ---- the whole job ---------------------------------------------------------------------------
 

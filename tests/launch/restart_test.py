@@ -59,6 +59,25 @@ class RestartTest(JobCase):
         self.assertEqual(4, status, out)
         self.assertNotIn("started again", out)
 
+    def test_the_job_goes_on_without_a_worker_that_is_killed(self):
+        done = self.path("done")
+        launcher = self.launcher(
+            ["until=" + done], ["until=" + done], ["once=" + self.path("died"), "until=" + done]
+        )
+        launcher.job.worker_timeout = 7
+        launcher.when_idle = lambda: "goes on without" in self.out.getvalue() and self.put(done, "")
+        self.assertEqual(0, launcher.run(), self.out.getvalue())
+        self.assertRegex(
+            self.out.getvalue(),
+            "slimps: worker(.) was killed by SIGKILL\n"
+            r"slimps: after 7 s the job goes on without worker\1",
+        )
+
+    def test_the_last_worker_is_not_left_behind(self):
+        launcher = self.launcher(["wait"], ["wait"], ["kill=SIGKILL"], workers=1)
+        launcher.job.worker_timeout = 7
+        self.assertEqual(137, launcher.run())
+
     def test_a_server_that_ends_with_the_job_is_not_started_again(self):
         blamed = "say=slimps_server: worker 0 (host a, pid 7) failed: ABORTED"
         status, out = self.run_restarting(5, [blamed, "exit=1"], ["wait"])

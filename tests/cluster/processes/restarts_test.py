@@ -112,6 +112,30 @@ class RestartsTest(unittest.TestCase):
     def test_workers_come_back_with_backup_model_and_one_bit(self):
         self.check_workers_come_back(BOTH_WAYS)
 
+    def test_the_job_goes_on_without_a_worker_and_takes_it_back(self):
+        weights = os.path.join(os.environ.get("TEST_TMPDIR", "/tmp"), "weights")
+        flags = TRAIN + ["--epochs", "400", "--log_every", "50"]
+        flags += ["--save_weights", weights + "{rank}"]
+        scheduler = ["--worker_timeout", "1", "--heartbeat_timeout_ms", "1000"]
+        scheduler += ["--heartbeat_interval_ms", "200"]
+        with ProcessCluster(3, 2, flags, scheduler, snapshots=1) as cluster:
+            cluster.wait_for_line("worker0", "step 50/")
+            cluster.kill("worker1")
+            cluster.wait_for_line("scheduler", "the job goes on without it")
+            # What came from it is saved, so a server may die while it is away.
+            time.sleep(1.0)
+            cluster.kill("server0")
+            cluster.wait_for_end(["server0"])
+            cluster.start_server(0)
+            cluster.wait_for_line("worker0", "was started again")
+            cluster.start_worker(1, [cluster.worker] + flags)
+            cluster.wait_for_line("worker1", "took its rank back")
+            statuses = cluster.wait_for_all()
+            outputs = {name: cluster.output(name) for name in statuses}
+        self.assertEqual(set(statuses.values()), {0}, (statuses, outputs))
+        self.assertEqual(read(weights + "0"), read(weights + "1"))
+        self.assertEqual(read(weights + "0"), read(weights + "2"))
+
 
 if __name__ == "__main__":
     unittest.main()
