@@ -36,6 +36,23 @@ absl::StatusOr<std::string_view> TakeBytes(std::string_view* content) {
   return bytes;
 }
 
+// Returns `given` or, if that has no owner, new memory.
+BackupBuffer MakeBuffer(const BackupBuffer& given, size_t elements) {
+  if (given.owner != nullptr) return given;
+  auto made = std::make_shared<AlignedBuffer>(AlignedBuffer::OfFloats(elements));
+  const std::span<float> floats = made->floats();
+  return {.floats = floats, .owner = std::move(made)};
+}
+
+absl::Status CheckBuffer(const BackupTensor& tensor, const BackupBuffer& given, const char* what) {
+  if (given.owner == nullptr || given.floats.size() == tensor.initial.size()) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat("tensor ", tensor.name, ": ", what, ": expected ",
+                                                 tensor.initial.size(), " elements, got ",
+                                                 given.floats.size()));
+}
+
 }  // namespace
 
 // The passes over memory run under the tensor's lock. No other thread has anything to do with the
@@ -45,11 +62,13 @@ struct BackupModel::Tensor {
       : index(index),
         clock(clock),
         name(from.name),
-        glo_buf(AlignedBuffer::OfFloats(from.initial.size())),
-        loc_buf(AlignedBuffer::OfFloats(from.initial.size())),
+        glo_buf(MakeBuffer(from.glo_buf, from.initial.size())),
+        loc_buf(MakeBuffer(from.loc_buf, from.initial.size())),
         state(from.name) {
-    std::ranges::copy(from.initial, glo_buf.floats().begin());
-    std::ranges::copy(from.initial, loc_buf.floats().begin());
+    if (from.initial.data() != glo_buf.floats.data()) {
+      std::ranges::copy(from.initial, glo_buf.floats.begin());
+    }
+    std::ranges::copy(from.initial, loc_buf.floats.begin());
   }
 
   // Waits until `ready()` is true of the state.
@@ -79,8 +98,8 @@ struct BackupModel::Tensor {
   const Clock* const clock;
   const std::string name;
   // The addresses are constant. `state` decides which thread may write or read the contents.
-  AlignedBuffer glo_buf;
-  AlignedBuffer loc_buf;
+  const BackupBuffer glo_buf;
+  const BackupBuffer loc_buf;
 
   Mutex mutex;
   CondVar changed;
@@ -102,6 +121,8 @@ absl::StatusOr<std::unique_ptr<BackupModel>> BackupModel::Create(
   SLIMPS_ASSIGN_OR_RETURN(LocalUpdater updater, LocalUpdater::Create(options.updater));
   std::unique_ptr<BackupModel> model(new BackupModel(std::move(options), std::move(updater)));
   for (const BackupTensor& tensor : tensors) {
+    SLIMPS_RETURN_IF_ERROR(CheckBuffer(tensor, tensor.glo_buf, "glo_buf"));
+    SLIMPS_RETURN_IF_ERROR(CheckBuffer(tensor, tensor.loc_buf, "loc_buf"));
     model->tensors_.push_back(
         std::make_unique<Tensor>(model->tensors_.size(), tensor, model->options_.clock));
   }
@@ -120,7 +141,7 @@ absl::StatusOr<std::span<float>> BackupModel::BeginGlobalWrite(size_t tensor, in
   SLIMPS_RETURN_IF_ERROR(t->failure);
   SLIMPS_RETURN_IF_ERROR(t->state.BeginGlobal(version));
   t->Publish(options_, TensorEvent::kBeginGlobal, version);
-  return t->glo_buf.floats();
+  return t->glo_buf.floats;
 }
 
 absl::Status BackupModel::CommitGlobal(size_t tensor, int64_t version) {
@@ -142,7 +163,7 @@ absl::Status BackupModel::WaitGlobal(size_t tensor, int64_t version, SteadyTime 
 absl::Status BackupModel::FinishIteration(size_t tensor, int64_t iteration,
                                           std::span<const float> gradient, SteadyTime deadline) {
   SLIMPS_ASSIGN_OR_RETURN(Tensor* const t, Find(tensor));
-  const size_t elements = t->loc_buf.floats().size();
+  const size_t elements = t->loc_buf.floats.size();
   if (!gradient.empty() && gradient.size() != elements) {
     return absl::InvalidArgumentError(absl::StrCat("tensor ", t->name, ": gradient of iteration ",
                                                    iteration, " has ", gradient.size(),
@@ -173,9 +194,9 @@ absl::Status BackupModel::FinishIteration(size_t tensor, int64_t iteration,
   t->Publish(options_, TensorEvent::kMergeGlobal, version);
   // The copy and the update are one pass over memory.
   if (gradient.empty()) {
-    updater_.Skip(t->glo_buf.floats(), hyper, t->updater_state, t->loc_buf.floats());
+    updater_.Skip(t->glo_buf.floats, hyper, t->updater_state, t->loc_buf.floats);
   } else {
-    updater_.Step(t->glo_buf.floats(), gradient, hyper, t->updater_state, t->loc_buf.floats());
+    updater_.Step(t->glo_buf.floats, gradient, hyper, t->updater_state, t->loc_buf.floats);
   }
   SLIMPS_RETURN_IF_ERROR(t->state.LocalUpdate(iteration));
   t->Publish(options_, TensorEvent::kLocalUpdate, iteration);
@@ -193,7 +214,7 @@ absl::StatusOr<BackupModel::ReadLease> BackupModel::AcquireRead(size_t tensor, i
       deadline, absl::StrCat("the weights of iteration ", iteration, " in loc_buf")));
   SLIMPS_RETURN_IF_ERROR(t->state.AcquireRead(iteration));
   t->Publish(options_, TensorEvent::kAcquireRead, iteration);
-  return ReadLease(this, tensor, t->loc_buf.floats());
+  return ReadLease(this, tensor, t->loc_buf.floats);
 }
 
 void BackupModel::ReleaseRead(size_t tensor) {
@@ -217,7 +238,7 @@ absl::StatusOr<std::string> BackupModel::Save(int64_t version, SteadyTime deadli
   for (const auto& t : tensors_) {
     MutexLock lock(&t->mutex);
     const LocalUpdaterState& updater = t->updater_state;
-    AppendBytes(std::as_const(t->loc_buf).bytes(), &content);
+    AppendBytes(std::as_bytes(t->loc_buf.floats), &content);
     AppendBytes(std::as_bytes(std::span(&updater.steps, 1)), &content);
     AppendBytes(std::as_const(updater.first_moment).bytes(), &content);
     AppendBytes(std::as_const(updater.second_moment).bytes(), &content);
@@ -246,11 +267,11 @@ absl::Status BackupModel::Restore(int64_t version, std::string_view content) {
       std::string_view left = content;
       const absl::StatusOr<std::string_view> bytes = TakeBytes(&left);
       if (bytes.ok() && !bytes->empty()) {
-        *moment = AlignedBuffer::OfFloats(t->loc_buf.floats().size());
+        *moment = AlignedBuffer::OfFloats(t->loc_buf.floats.size());
       }
       take(what, moment->bytes());
     };
-    take("w_loc", t->loc_buf.bytes());
+    take("w_loc", std::as_writable_bytes(t->loc_buf.floats));
     take("steps", std::as_writable_bytes(std::span(&updater.steps, 1)));
     take_moment("first moment", &updater.first_moment);
     take_moment("second moment", &updater.second_moment);
@@ -264,7 +285,7 @@ absl::Status BackupModel::Restore(int64_t version, std::string_view content) {
 }
 
 std::span<const float> BackupModel::Global(size_t tensor) const {
-  return std::as_const(tensors_[tensor]->glo_buf).floats();
+  return tensors_[tensor]->glo_buf.floats;
 }
 
 void BackupModel::set_learning_rate(double learning_rate) {

@@ -62,9 +62,18 @@ struct BackupModelOptions {
   const Clock* clock = MachineClock();
 };
 
+// Memory of glo_buf or loc_buf: 64-byte aligned. `owner` frees it.
+struct BackupBuffer {
+  std::span<float> floats;
+  std::shared_ptr<void> owner;
+};
+
 struct BackupTensor {
   std::string name;                // for messages
   std::span<const float> initial;  // version 0; copied
+  // As long as `initial`, which may be glo_buf. Memory of their own kind lets a GPU copy from
+  // loc_buf. Without an owner: the model makes the buffer.
+  BackupBuffer glo_buf = {}, loc_buf = {};
 };
 
 class BackupModel final {
@@ -92,7 +101,7 @@ class BackupModel final {
   };
 
   // Makes a model whose tensors are numbered in the order given.
-  // InvalidArgument: a bad updater option.
+  // InvalidArgument: a bad updater option, or a buffer of another length than its tensor.
   [[nodiscard]] static absl::StatusOr<std::unique_ptr<BackupModel>> Create(
       BackupModelOptions options, std::span<const BackupTensor> tensors);
   ~BackupModel();

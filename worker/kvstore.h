@@ -39,7 +39,8 @@
 
 namespace slimps {
 
-class Codec;  // compress/codec/codec.h
+class Codec;    // compress/codec/codec.h
+class Devices;  // worker/device/devices.h
 
 // Sums over this worker since creation, without initialisation.
 struct StoreTotals {
@@ -95,11 +96,13 @@ class KVStore {
       std::string_view type, const KVStoreOptions& options);
 
   // Initialises keys with rank 0's values. Collective: every worker calls it alike. Returns when
-  // the keys can be pulled.
+  // the keys can be pulled. Values on a GPU are read after the work that their stream has been
+  // given; this waits for that.
   // AlreadyExists: a key was initialised before.
   // InvalidArgument: a shape without elements, a key named twice, int keys beside text keys,
-  // a key that another worker declared otherwise; on rank 0, a value of the wrong length or not
-  // finite.
+  // a key that another worker declared otherwise; on rank 0, a value of the wrong length, not
+  // finite, or not where its place says.
+  // FailedPrecondition: on rank 0, as of PushLent.
   [[nodiscard]] virtual absl::Status Init(const std::vector<InitTensor>& tensors) = 0;
 
   // Adds this worker's gradient to the key's next round. A key takes one push per round.
@@ -195,6 +198,13 @@ class KVStore {
     return absl::UnimplementedError(type() + " stores take no row-sparse pushes");
   }
 
+  // Same, for values that may lie on a GPU; `rows` lies on the host. Waits for the work that the
+  // place's stream has been given, and for a copy of the values.
+  // InvalidArgument, FailedPrecondition: also as of PushLent.
+  [[nodiscard]] absl::Status PushRowSparse(const Key& key, std::span<const int64_t> rows,
+                                           std::span<const float> values, int priority,
+                                           const Place& place);
+
   // Pulls some rows of any key. `row_ids` may be unsorted, repeated or empty. Replaces `rows` by
   // the rows asked for, ascending and each once, and `values` by their values. Leaves both
   // unchanged on an error.
@@ -206,8 +216,17 @@ class KVStore {
     return absl::UnimplementedError(type() + " stores pull no rows");
   }
 
-  // Initialises one tensor and pulls it into `out`. Collective.
-  [[nodiscard]] absl::Status Broadcast(const InitTensor& tensor, std::span<float> out);
+  // Same, and writes the values to the front of `out`, which may lie on a GPU. Waits for the copy,
+  // which comes after the work that the place's stream has been given.
+  // InvalidArgument: also, the values need more room than `out` has; or as of PushLent.
+  // FailedPrecondition: as of PushLent.
+  [[nodiscard]] absl::Status PullRowsTo(const Key& key, std::span<const int64_t> row_ids,
+                                        std::vector<int64_t>* rows, std::span<float> out,
+                                        const Place& place, int priority);
+
+  // Initialises one tensor and pulls it into `out`, which may lie on a GPU. Collective.
+  [[nodiscard]] absl::Status Broadcast(const InitTensor& tensor, std::span<float> out,
+                                       const Place& place = {});
 
   // Sends rank 0's optimizer to the servers. Other ranks' optimizers are checked and have no
   // effect. Collective through the next Barrier.
@@ -401,6 +420,10 @@ class KVStore {
   bool is_capable(std::string_view capability) const { return capability == "optimizer"; }
   virtual StoreTotals totals() const = 0;
   virtual PushTreatment push_treatment() const { return {}; }
+
+  // Returns the devices whose memory the store takes, which live as long as it. Null: the store
+  // takes memory of the host alone.
+  virtual Devices* devices() { return nullptr; }
 
   // Returns what this worker's pushes of one key carried, for stores that count by key.
   virtual PushCounts push_counts(const Key&) const { return {}; }

@@ -44,6 +44,31 @@ void Arrive(BackupModel& model, int64_t version, const Values& weights) {
   ASSERT_TRUE(model.CommitGlobal(0, version).ok());
 }
 
+TEST(BackupModel, ComputesInBuffersOfItsOwnersAndKeepsThem) {
+  const auto memory = std::make_shared<Values>(4);
+  const BackupBuffer glo_buf = {.floats = std::span(*memory).first(2), .owner = memory};
+  const BackupBuffer loc_buf = {.floats = std::span(*memory).last(2), .owner = memory};
+  const Values initial = {10, 20};
+  std::ranges::copy(initial, glo_buf.floats.begin());
+  const BackupTensor tensors[] = {
+      {.name = "s:w", .initial = glo_buf.floats, .glo_buf = glo_buf, .loc_buf = loc_buf}};
+  auto model = BackupModel::Create({.updater = {.learning_rate = 1}, .on_event = nullptr}, tensors);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(Read(**model, 1), initial);
+  ASSERT_TRUE((*model)->FinishIteration(0, 1, Values{1, 2}, kNow).ok());
+  EXPECT_EQ(*memory, (Values{10, 20, 9, 18}));
+  Arrive(**model, 1, {100, 200});
+  EXPECT_EQ(*memory, (Values{100, 200, 9, 18}));
+  EXPECT_EQ((*model)->Global(0).data(), memory->data());
+  EXPECT_GT(memory.use_count(), 3);
+  *model = nullptr;
+  const BackupTensor longer[] = {{.name = "s:w",
+                                  .initial = initial,
+                                  .loc_buf = {.floats = std::span(*memory), .owner = memory}}};
+  EXPECT_EQ(BackupModel::Create({}, longer).status(),
+            absl::InvalidArgumentError("tensor s:w: loc_buf: expected 2 elements, got 4"));
+}
+
 TEST(BackupModel, IterationOneComputesOnVersionZero) {
   auto model = MakeModel();
   EXPECT_EQ(Read(*model, 1), (Values{10, 20}));

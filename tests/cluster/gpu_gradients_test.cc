@@ -15,7 +15,6 @@
 #include "tests/cluster/in_process_cluster.h"
 #include "tests/cluster/random_values.h"
 #include "tests/worker/device/cuda/fake_cuda_driver.h"
-#include "worker/exchange/weight_exchange.h"
 
 namespace slimps {
 namespace {
@@ -247,6 +246,66 @@ TEST_F(OneGpu, SeveralDevicesGradientsAreAddedInTheirOrder) {
   });
 }
 
+TEST_F(OneGpu, FirstValuesAndRowsMayLieThere) {
+  Run([&](KVStore& store) {
+    const std::span<float> out = driver_.Allocate(0, 100);
+    const auto seen = [&] {
+      std::vector<float> values(100);
+      driver_.Launch(stream_, out, {}, [&] { std::ranges::copy(out, values.begin()); });
+      driver_.Await(stream_);
+      return values;
+    };
+    const std::vector<float> first = Random(100, 1);
+    const auto fill = [&](uint64_t seed) {
+      driver_.Launch(stream_, {}, memory_,
+                     [=, this] { std::ranges::copy(Random(100, seed), memory_.begin()); });
+    };
+    fill(1);
+    ASSERT_STATUS_OK(store.Broadcast(
+        {.key = "v", .shape = {10, 10}, .value = memory_, .place = place_}, out, place_));
+    EXPECT_EQ(seen(), first);
+    fill(2);
+    const std::vector<int64_t> rows = {7, 2};
+    std::vector<int64_t> found;
+    ASSERT_STATUS_OK(store.PushRowSparse("v", rows, memory_.first(20), 0, place_));
+    ASSERT_STATUS_OK(store.PullRowsTo("v", rows, &found, out, place_, 0));
+    EXPECT_EQ(found, (std::vector<int64_t>{2, 7}));
+    std::vector<float> expected = Random(100, 2);
+    std::rotate(expected.begin(), expected.begin() + 10, expected.begin() + 20);
+    std::ranges::copy(first.begin() + 20, first.end(), expected.begin() + 20);
+    EXPECT_EQ(seen(), expected) << "two rows, and the rest as it was";
+    EXPECT_EQ(store.PullRowsTo("v", rows, &found, out.first(19), place_, 0),
+              absl::InvalidArgumentError(
+                  "pull of rows of key s:v: 2 rows need room for 20 elements, got 19"));
+    EXPECT_EQ(store.PushRowSparse("v", rows, memory_.first(20), 0, {.gpu = 1}),
+              absl::InvalidArgumentError(
+                  "push of rows of key s:v: memory of GPU 0, expected memory of GPU 1"));
+    EXPECT_EQ(store.PullRowsTo("v", rows, &found, out, {.gpu = 1}, 0),
+              absl::InvalidArgumentError(
+                  "pull of rows of key s:v: memory of GPU 0, expected memory of GPU 1"));
+  });
+}
+
+TEST_F(OneGpu, ALocalStoreTakesTheSame) {
+  KVStoreOptions options;
+  options.cuda_driver = &driver_;
+  const auto store = KVStore::Create("local", options);
+  ASSERT_STATUS_OK(store.status());
+  Fill(3);
+  ASSERT_STATUS_OK(
+      (*store)->Init({{.key = "w", .shape = {10, 10}, .value = memory_, .place = place_}}));
+  Fill(5);
+  ASSERT_STATUS_OK(
+      (*store)->PushRowSparse("w", std::vector<int64_t>{1}, memory_.first(10), 0, place_));
+  std::vector<float> out(100);
+  ASSERT_STATUS_OK((*store)->Pull("w", out, 0));
+  EXPECT_EQ(out[10], 5);
+  EXPECT_EQ(out[20], 0) << "rows that nobody pushed";
+  EXPECT_EQ(
+      (*store)->Init({{.key = "v", .shape = {100}, .value = memory_, .place = {.gpu = 1}}}),
+      absl::InvalidArgumentError("init of key s:v: memory of GPU 0, expected memory of GPU 1"));
+}
+
 TEST_F(OneGpu, AnAsynchronousStoresPullSeesThisWorkersPush) {
   ClusterOptions cluster;
   cluster.mode = wire::DIST_ASYNC;
@@ -263,67 +322,6 @@ TEST_F(OneGpu, AnAsynchronousStoresPullSeesThisWorkersPush) {
         }
       },
       cluster);
-}
-
-TEST_F(OneGpu, ASynchronousExchangeTakesItsGradientsFromTheGpu) {
-  const std::vector<float> begin = Random(100, 1);
-  std::vector<float> weights;  // until the store is closed
-  std::vector<std::vector<float>> expected;
-  for (const bool on_gpu : {false, true}) {
-    ClusterOptions cluster;
-    cluster.workers = cluster.servers = 1;
-    cluster.store.compression = "1bit";
-    cluster.store.fixed_threshold_bytes = 0;
-    cluster.store.cuda_driver = &driver_;
-    weights = begin;
-    InProcessCluster(cluster).RunWorkers([&](KVStore& store) {
-      const std::vector<Parameter> parameters = {{.name = "w", .shape = {100}, .values = weights}};
-      const auto exchange = StartExchange(&store, parameters, Sgd(0.1, 0.9), {});
-      ASSERT_STATUS_OK(exchange.status());
-      for (size_t step = 0; step < 5; ++step) {
-        ASSERT_STATUS_OK((*exchange)->BeginStep());
-        const std::vector<float> gradient = Random(100, 10 + step);
-        if (on_gpu) {
-          driver_.Launch(stream_, {}, memory_,
-                         [=, this] { std::ranges::copy(gradient, memory_.begin()); });
-          (*exchange)->OnGradient(0, memory_, place_);
-        } else {
-          (*exchange)->OnGradient(0, gradient);
-        }
-        ASSERT_STATUS_OK((*exchange)->EndStep());
-        if (on_gpu) {
-          EXPECT_EQ(weights, expected[step]) << step;
-        } else {
-          expected.push_back(weights);
-        }
-      }
-    });
-  }
-  EXPECT_EQ(expected.size(), 5u);
-}
-
-TEST_F(OneGpu, AnExchangeThatReadsGradientsItselfRefusesThoseOfAGpu) {
-  std::vector<float> weights(100);
-  const ExchangeOptions skips{.non_finite = NonFinite::kSkip}, clips{.clip_norm = 1},
-      backs_up{.backup = MirroringBackup()};
-  for (const auto& [options, why] : {std::pair(skips, "skipped"), std::pair(clips, "clipped"),
-                                     std::pair(backs_up, "backup model's local step")}) {
-    ClusterOptions cluster;
-    cluster.workers = cluster.servers = 1;
-    cluster.store.cuda_driver = &driver_;
-    InProcessCluster(cluster).RunWorkers([&, &options = options, &why = why](KVStore& store) {
-      const std::vector<Parameter> parameters = {{.name = "w", .shape = {100}, .values = weights}};
-      const auto exchange = StartExchange(&store, parameters, Sgd(0.1, 0), options);
-      ASSERT_STATUS_OK(exchange.status());
-      ASSERT_STATUS_OK((*exchange)->BeginStep());
-      (*exchange)->OnGradient(0, memory_, place_);
-      const absl::Status ended = (*exchange)->EndStep();
-      EXPECT_EQ(ended.code(), absl::StatusCode::kInvalidArgument);
-      EXPECT_THAT(std::string(ended.message()),
-                  HasSubstr("gradient of key s:w: expected gradients"));
-      EXPECT_THAT(std::string(ended.message()), HasSubstr(why));
-    });
-  }
 }
 
 TEST_F(OneGpu, AStoreThatIsDestroyedEndsWhatIsUnderWay) {

@@ -10,11 +10,13 @@ import queue
 import signal
 import sys
 import threading
+import time
 import weakref
 
 import numpy as np
 import slimps
 from slimps import native
+from slimps.native.library import check, lib
 
 SHAPE = (3, 5)
 
@@ -230,6 +232,110 @@ def everything_else_takes_arrays_of_a_gpu():
         assert "expected contiguous float32 on a GPU, got DLPack's type (2, 64, 1)" in str(refused)
     else:
         raise AssertionError("expected an error")
+    store.close()
+
+
+def functions_without_a_place_find_arrays_by_their_address():
+    """Those of the C API that take one array: they return when it may be freed or read."""
+    store = slimps.kv.create("dist_sync")
+    native_store = store._store
+    at, key = ctypes.c_void_p(native_store._pointer), native_store._keys.struct("w")
+    size, no_priority = ctypes.c_size_t(15), ctypes.c_int32(0)
+
+    def on_gpu(value):
+        return GpuArray(full(value))
+
+    def pointer(array):
+        return ctypes.c_void_p(array.pointer.value)
+
+    first = slimps._gpu.find(on_gpu(1 + store.rank), "w")
+    native_store.init(["w"], [SHAPE], [first], [False], [""])
+    out = on_gpu(0)
+    check(lib.slimps_pull(at, key, pointer(out), size, no_priority))
+    np.testing.assert_array_equal(full(1), out.values())
+    for round_ in range(1, 11):
+        gradient = on_gpu(round_)
+        check(lib.slimps_push(at, key, pointer(gradient), size, no_priority))
+        del gradient
+        check(lib.slimps_pull(at, key, pointer(out), size, no_priority))
+        np.testing.assert_array_equal(full(2 * round_), out.values())
+    devices = [on_gpu(3), on_gpu(4)]
+    pointers = (ctypes.c_void_p * 2)(*[array.pointer.value for array in devices])
+    check(lib.slimps_push_sum(at, key, pointers, ctypes.c_size_t(2), size, no_priority))
+    host = full(0)
+    check(lib.slimps_pushpull(at, key, pointer(out), pointer(out), size, no_priority))
+    np.testing.assert_array_equal(full(40), out.values())  # each worker pushed the 20 of before
+    check(lib.slimps_pushpull(at, key, pointer(out), _address(host), size, no_priority))
+    np.testing.assert_array_equal(full(80), host)
+    host = full(2)
+    check(lib.slimps_pushpull(at, key, _address(host), pointer(out), size, no_priority))
+    np.testing.assert_array_equal(full(4), out.values())
+    # In the background, too, where a thread of the library waits for the GPU.
+    native_store._run(lib.slimps_push, key, pointer(out), size, no_priority, lent=out)
+    ended = queue.Queue()
+    done = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32, ctypes.c_char_p)(
+        lambda _, status, message: ended.put(status)
+    )
+    check(lib.slimps_pull_async(at, key, pointer(out), size, no_priority, done, None))
+    assert ended.get() == 0
+    np.testing.assert_array_equal(full(8), out.values())
+    rows, values = np.array([2, 0]), GpuArray(full(5)[:2])
+    more = ctypes.c_size_t(2), pointer(values), ctypes.c_size_t(10)
+    check(lib.slimps_push_row_sparse(at, key, _address(rows), *more, no_priority))
+    found, some = np.zeros(2, np.int64), GpuArray(full(0)[:2])
+    count = ctypes.c_size_t()
+    check(
+        lib.slimps_pull_rows(
+            at,
+            key,
+            _address(rows),
+            ctypes.c_size_t(2),
+            _address(found),
+            pointer(some),
+            ctypes.c_size_t(10),
+            ctypes.byref(count),
+            no_priority,
+        )
+    )
+    assert (count.value, list(found)) == (2, [0, 2])
+    np.testing.assert_array_equal(full(10)[:2], some.values())
+    store.close()
+
+
+def _address(array):
+    return ctypes.c_void_p(array.ctypes.data)
+
+
+def an_exchange_on_a_gpu():
+    """Parameters and gradients lie there; gradients are freed when they have been read."""
+    store = slimps.kv.create("dist_sync")
+    for backup_model in (False, True):
+        weights = [GpuArray(full(1 + store.rank)) for _ in range(2)]
+        exchange = native.Exchange(
+            store._store,
+            ["%s%d" % (backup_model, i) for i in range(2)],
+            [SHAPE, SHAPE],
+            ["", ""],
+            [slimps._gpu.find(one, "weights") for one in weights],
+            native.OptimizerSpec(kind="SGD", learning_rate=1.0, average=True),
+            native.ExchangeSettings(backup_model=backup_model),
+        )
+        for _ in range(3):
+            exchange.begin_step()
+            first, second = GpuArray(full(1)), GpuArray(full(2))
+            freed = first.freed
+            exchange.on_gradient(0, slimps._gpu.find(first, "gradient"))
+            del first
+            while not exchange.is_read(0):
+                time.sleep(0.001)
+            assert freed.alive, "nobody has asked"
+            exchange.on_gradient(1, slimps._gpu.find(second, "gradient"))
+            gc.collect()
+            assert not freed.alive, "before the step has ended"
+            exchange.end_step()
+        exchange.drain()
+        np.testing.assert_array_equal(full(-2), weights[0].values())
+        np.testing.assert_array_equal(full(-5), weights[1].values())
     store.close()
 
 

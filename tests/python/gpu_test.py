@@ -23,6 +23,8 @@ FAKE = os.path.abspath("tests/worker/device/cuda/fake_libcuda")
         "a_push_that_is_refused_frees_no_gradient",
         "what_cannot_be_taken_is_refused",
         "everything_else_takes_arrays_of_a_gpu",
+        "functions_without_a_place_find_arrays_by_their_address",
+        "an_exchange_on_a_gpu",
         "a_local_store",
     ],
 )

@@ -76,7 +76,7 @@ STANDS_ON = {
     "server/service": ["server/round", "server/saved", "server/shard"],
     "server": ["server/service"],
     "backup_model": [],
-    "worker/tensor": [],
+    "worker/tensor": ["worker/device"],
     "worker/courier": [],
     "worker/device": [],
     "worker/plan": ["worker/tensor"],

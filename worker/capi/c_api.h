@@ -51,6 +51,10 @@
  * otherwise. The caller owns objects, from create to destroy.
  * Text: UTF-8, ended by NUL.
  * Arrays: packed, in the machine's byte order. A null pointer is allowed with 0 elements only.
+ * Arrays of float may lie on a GPU, whose memory is found by its address (since 1.7; lists and
+ * training steps take the place, too: c_api_calls.h). It belongs to the legacy default stream: what
+ * that stream has been given comes before. A call returns when it has read the array, or when what
+ * it has written is there. Its errors are those of slimps_item.
  * Time: a call that waits does so for at most option timeout_s. Then it returns DEADLINE_EXCEEDED
  * and the message names what was missing.
  * Stability: within one SLIMPS_C_API_MAJOR names, numbers, layouts and meanings stay; see
@@ -79,7 +83,7 @@ extern "C" {
 /* The major number is that of the shared library (libslimps.so.1). It changes when programs must be
  * changed. The minor number grows when something is added. */
 #define SLIMPS_C_API_MAJOR 1
-#define SLIMPS_C_API_MINOR 6
+#define SLIMPS_C_API_MINOR 7
 #define SLIMPS_C_API_VERSION (SLIMPS_C_API_MAJOR * 1000 + SLIMPS_C_API_MINOR)
 
 /* Returns the library's SLIMPS_C_API_VERSION, which is at least that of the header that the program

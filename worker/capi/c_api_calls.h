@@ -89,10 +89,9 @@ typedef struct slimps_place {
                      not CU_STREAM_PER_THREAD): its work makes the values or uses them */
 } slimps_place;
 
-/* Copies an array from and to the host or a GPU, as the places say (NULL: the host), for functions
- * that take arrays of the host alone. It comes after the work that their streams have been given,
- * waits for the copy, which nothing interrupts, and needs no store. The arrays must not overlap.
- * Since 1.5.
+/* Copies an array from and to the host or a GPU, as the places say (NULL: the host). It comes after
+ * the work that their streams have been given, waits for the copy, which nothing interrupts, and
+ * needs no store. The arrays must not overlap. Since 1.5.
  * FAILED_PRECONDITION, INVALID_ARGUMENT: as of slimps_item; or a place is SLIMPS_LENT.
  * RESOURCE_EXHAUSTED: no memory on the host for what passes through it. */
 SLIMPS_API slimps_status slimps_copy(const float* from, const slimps_place* from_place, float* to,

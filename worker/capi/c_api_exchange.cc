@@ -49,8 +49,15 @@ absl::StatusOr<Parameter> ToParameter(const std::string& what, const slimps_para
   SLIMPS_RETURN_IF_ERROR(CheckChoice(what + ".reserved", given.reserved, 0));
   SLIMPS_ASSIGN_OR_RETURN(const std::span<float> values,
                           ToSpan((what + ".values").c_str(), given.values, shape.elements));
-  return Parameter{
-      .name = given.name, .shape = std::move(shape.extents), .layer = layer, .values = values};
+  Place place = PlaceOf(given.values);
+  if (given.place != nullptr) {
+    SLIMPS_ASSIGN_OR_RETURN(place, ToPlace((what + ".place").c_str(), *given.place, SLIMPS_CUDA));
+  }
+  return Parameter{.name = given.name,
+                   .shape = std::move(shape.extents),
+                   .layer = layer,
+                   .values = values,
+                   .place = place};
 }
 
 absl::StatusOr<ExchangeOptions> ToOptions(const slimps_exchange_settings* given) {
@@ -136,15 +143,17 @@ slimps_status PushPart(const char* function, slimps_exchange* exchange, size_t e
   return may_wait ? AwaitStep(function, exchange, push) : status;
 }
 
+// `place()` returns where the gradient lies, a StatusOr<Place>.
+template <typename FindPlace>
 slimps_status PushGradient(const char* function, slimps_exchange* exchange, size_t index,
-                           const float* gradient, size_t elements, slimps_place place) {
+                           const float* gradient, size_t elements, FindPlace place) {
   const auto check = [=](const Exchange& one) -> absl::Status {
     SLIMPS_RETURN_IF_ERROR(CheckIndex(one, index));
-    SLIMPS_RETURN_IF_ERROR(ToPlace("place", place, SLIMPS_LENT).status());
+    SLIMPS_RETURN_IF_ERROR(place().status());
     return ToSpan("gradient", gradient, elements).status();
   };
   return PushPart(function, exchange, elements, check, [=](WeightExchange* one) -> absl::Status {
-    SLIMPS_ASSIGN_OR_RETURN(const Place at, ToPlace("place", place, SLIMPS_LENT));
+    SLIMPS_ASSIGN_OR_RETURN(const Place at, place());
     one->OnGradient(index, {gradient, elements}, at);
     return absl::OkStatus();
   });
@@ -196,14 +205,26 @@ slimps_status slimps_exchange_begin_step(slimps_exchange* exchange) {
 
 slimps_status slimps_exchange_gradient(slimps_exchange* exchange, size_t index,
                                        const float* gradient, size_t elements) {
-  return slimps::PushGradient(__func__, exchange, index, gradient, elements, {});
+  const auto found = [=]() -> absl::StatusOr<slimps::Place> { return slimps::PlaceOf(gradient); };
+  return slimps::PushGradient(__func__, exchange, index, gradient, elements, found);
 }
 
 slimps_status slimps_exchange_gradient_at(slimps_exchange* exchange, size_t index,
                                           const float* gradient, size_t elements,
                                           const slimps_place* place) {
-  const slimps_place at = place == nullptr ? slimps_place{} : *place;
-  return slimps::PushGradient(__func__, exchange, index, gradient, elements, at);
+  const slimps_place given = place == nullptr ? slimps_place{} : *place;
+  const auto said = [=] { return slimps::ToPlace("place", given, SLIMPS_LENT); };
+  return slimps::PushGradient(__func__, exchange, index, gradient, elements, said);
+}
+
+slimps_status slimps_exchange_is_read(const slimps_exchange* exchange, size_t index,
+                                      int32_t* is_read) {
+  return AskExchange(__func__, exchange, [&](const Exchange& one) -> absl::Status {
+    SLIMPS_RETURN_IF_ERROR(slimps::CheckIndex(one, index));
+    SLIMPS_RETURN_IF_ERROR(CheckPointer("is_read", is_read));
+    *is_read = one.exchange->IsRead(index) ? 1 : 0;
+    return absl::OkStatus();
+  });
 }
 
 slimps_status slimps_exchange_rows(slimps_exchange* exchange, size_t index, const int64_t* rows,
@@ -214,7 +235,7 @@ slimps_status slimps_exchange_rows(slimps_exchange* exchange, size_t index, cons
     return slimps::ToSpan("values", values, elements).status();
   };
   return slimps::PushPart(__func__, exchange, elements, check, [=](WeightExchange* one) {
-    return one->OnRows(index, {rows, num_rows}, {values, elements});
+    return one->OnRows(index, {rows, num_rows}, {values, elements}, slimps::PlaceOf(values));
   });
 }
 

@@ -32,13 +32,15 @@ extern "C" {
 
 /* A model's parameter. */
 typedef struct slimps_parameter {
-  size_t struct_size;   /* sizeof(slimps_parameter); the same in all parameters of an array */
-  const char* name;     /* the key, as "conv1.weight" */
-  const int64_t* shape; /* extents, each at least 1 */
-  size_t dimensions;    /* 0: one element */
-  float* values;        /* the model's own memory; it stays until the store is destroyed */
-  int32_t layer;        /* SLIMPS_LAYER_... */
-  int32_t reserved;     /* 0 */
+  size_t struct_size;        /* sizeof(slimps_parameter); the same in all parameters of an array */
+  const char* name;          /* the key, as "conv1.weight" */
+  const int64_t* shape;      /* extents, each at least 1 */
+  size_t dimensions;         /* 0: one element */
+  float* values;             /* the model's own memory; it stays until the store is destroyed */
+  int32_t layer;             /* SLIMPS_LAYER_... */
+  int32_t reserved;          /* 0 */
+  const slimps_place* place; /* of `values`, which work of its stream reads; NULL: as of any array.
+                                Since 1.7 */
 } slimps_parameter;
 
 typedef struct slimps_exchange_settings {
@@ -66,22 +68,31 @@ SLIMPS_API slimps_status slimps_exchange_create(slimps_store* store,
                                                 const slimps_exchange_settings* settings,
                                                 slimps_exchange** exchange);
 
-/* Begins a step. Then the parameters hold the step's weights. */
+/* Begins a step. Then the parameters hold the step's weights; those on a GPU, for the work that
+ * their stream is given from then on. */
 SLIMPS_API slimps_status slimps_exchange_begin_step(slimps_exchange* exchange);
 
 /* Pushes the gradient of parameter `index`; waits if there is no room for it. The array must stay
- * as it is until the step has ended. Errors of the push are the step's.
+ * as it is until the step has ended, or slimps_exchange_is_read says that it was read. Errors of
+ * the push are the step's.
  * OUT_OF_RANGE: no such parameter. */
 SLIMPS_API slimps_status slimps_exchange_gradient(slimps_exchange* exchange, size_t index,
                                                   const float* gradient, size_t elements);
 
 /* Same, of an array that lies where `place` says (slimps_item has the terms): it is read after the
- * work that its stream has been given, and this does not wait for that. NULL: on the host. Since
- * 1.4.
- * INVALID_ARGUMENT, as the step's error: a GPU's array with the backup model or skip_non_finite. */
+ * work that its stream has been given, and this does not wait for that. But the backup model and
+ * skip_non_finite need a copy on the host at once, so then this waits. NULL: on the host. Since
+ * 1.4. */
 SLIMPS_API slimps_status slimps_exchange_gradient_at(slimps_exchange* exchange, size_t index,
                                                      const float* gradient, size_t elements,
                                                      const slimps_place* place);
+
+/* Gives 1 if this step no longer reads the gradient of parameter `index`, which is on a GPU or on
+ * loan: its array need not stay. 0 says nothing: it is read, or the exchange does not know. Since
+ * 1.7.
+ * OUT_OF_RANGE: no such parameter. */
+SLIMPS_API slimps_status slimps_exchange_is_read(const slimps_exchange* exchange, size_t index,
+                                                 int32_t* is_read);
 
 /* Pushes a gradient of parameter `index` that is zero but for some rows, as slimps_push_row_sparse
  * takes them: a row is what one index of the first extent names, and `values` holds one row after

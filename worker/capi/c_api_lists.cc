@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // c_api.h and c_api_calls.h: pushes and pulls of one key and of lists.
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -69,6 +70,7 @@ bool NeedsThread(const slimps_store& store, const Items& items) {
   if (!store.in_background()) return false;
   size_t bytes = 0;
   for (const Item& item : items) {
+    if (item.awaits) return true;
     if (!item.gradients.empty()) bytes += item.gradients[0].size_bytes();
   }
   return store.shared->store()->push_may_wait(bytes);
@@ -134,6 +136,17 @@ slimps_status PullHere(const char* function, const slimps_store* store, const Pr
 
 bool WaitsHere(const slimps_store* store) { return store == nullptr || !store->in_background(); }
 
+bool IsOnHost(const float* array) { return PlaceOf(array).on_host(); }
+
+// Notes which gradients lie on GPUs. A call that only pushes returns when they have been read.
+void FindPlaces(Use use, Item* item) {
+  if (std::ranges::all_of(item->gradients, IsOnHost, &std::span<const float>::data)) return;
+  for (const std::span<const float> gradient : item->gradients) {
+    item->places.push_back(PlaceOf(gradient.data()));
+  }
+  item->awaits = use == Use::kPush;
+}
+
 absl::StatusOr<Items> OneItem(const slimps_key& key) {
   SLIMPS_ASSIGN_OR_RETURN(Key name, ToKey(key));
   Items items;
@@ -160,6 +173,7 @@ slimps_status slimps_push(slimps_store* store, slimps_key key, const float* grad
     SLIMPS_ASSIGN_OR_RETURN(Items items, OneItem(key));
     SLIMPS_ASSIGN_OR_RETURN(const auto values, ToSpan("gradient", gradient, elements));
     items[0].gradients = {values};
+    slimps::FindPlaces(Use::kPush, &items[0]);
     return items;
   };
   return slimps::Push(__func__, store, item, priority);
@@ -170,6 +184,7 @@ slimps_status slimps_push_sum(slimps_store* store, slimps_key key, const float* 
   const auto item = [&]() -> absl::StatusOr<Items> {
     SLIMPS_ASSIGN_OR_RETURN(Items items, OneItem(key));
     SLIMPS_ASSIGN_OR_RETURN(items[0].gradients, slimps::ToGradients(gradients, devices, elements));
+    slimps::FindPlaces(Use::kPush, &items[0]);
     return items;
   };
   return slimps::Push(__func__, store, item, priority);
@@ -180,9 +195,10 @@ slimps_status slimps_pull(slimps_store* store, slimps_key key, float* out, size_
   const auto item = [&]() -> absl::StatusOr<Items> {
     SLIMPS_ASSIGN_OR_RETURN(Items items, OneItem(key));
     SLIMPS_ASSIGN_OR_RETURN(items[0].out, ToSpan("out", out, elements));
+    items[0].out_place = slimps::PlaceOf(out);
     return items;
   };
-  if (!slimps::WaitsHere(store)) {
+  if (!slimps::WaitsHere(store) || !slimps::IsOnHost(out)) {
     return slimps::Pull(__func__, store, item, Use::kPull, priority);
   }
   return slimps::PullHere(__func__, store, item, [=](auto* open, const slimps::Item& one) {
@@ -197,9 +213,11 @@ slimps_status slimps_pushpull(slimps_store* store, slimps_key key, const float* 
     SLIMPS_ASSIGN_OR_RETURN(const auto values, ToSpan("gradient", gradient, elements));
     SLIMPS_ASSIGN_OR_RETURN(items[0].out, ToSpan("out", out, elements));
     items[0].gradients = {values};
+    items[0].out_place = slimps::PlaceOf(out);
+    slimps::FindPlaces(Use::kPushPull, &items[0]);
     return items;
   };
-  if (!slimps::WaitsHere(store)) {
+  if (!slimps::WaitsHere(store) || !slimps::IsOnHost(gradient) || !slimps::IsOnHost(out)) {
     return slimps::Pull(__func__, store, item, Use::kPushPull, priority);
   }
   return slimps::PullHere(__func__, store, item, [=](auto* open, const slimps::Item& one) {

@@ -5,6 +5,7 @@
 
 #include "absl/strings/numbers.h"
 #include "proto/base/status_macros.h"
+#include "worker/device/cuda/cuda_driver.h"
 
 namespace slimps {
 namespace {
@@ -87,6 +88,10 @@ absl::StatusOr<Place> ToPlace(const char* what, const slimps_place& given, int32
         absl::StrCat(what, ".device: expected a GPU's number, got ", given.device));
   }
   return Place{.gpu = given.device, .stream = given.stream};
+}
+
+Place PlaceOf(const float* array) {
+  return {.gpu = GpuOfAddress(array).value_or(Place::kHost), .stream = nullptr};
 }
 
 absl::StatusOr<Shape> ToShape(const std::string& what, const int64_t* shape, size_t dimensions) {

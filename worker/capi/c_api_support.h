@@ -53,6 +53,10 @@ inline KVStoreOptions OptionsOf(const slimps_options* options) {
 [[nodiscard]] absl::StatusOr<Place> ToPlace(const char* what, const slimps_place& given,
                                             int32_t last_kind);
 
+// Returns where an array lies whose place the caller has not said. One on a GPU belongs to its
+// legacy default stream.
+[[nodiscard]] Place PlaceOf(const float* array);
+
 struct Shape {
   std::vector<int64_t> extents;
   size_t elements = 1;

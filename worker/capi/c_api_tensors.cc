@@ -31,7 +31,8 @@ absl::StatusOr<InitTensor> ToTensor(const std::string& what, const slimps_tensor
                     .shape = std::move(shape.extents),
                     .value = {tensor.values, tensor.values == nullptr ? 0 : shape.elements},
                     .layer = layer,
-                    .dtype = static_cast<wire::DType>(tensor.dtype)};
+                    .dtype = static_cast<wire::DType>(tensor.dtype),
+                    .place = PlaceOf(tensor.values)};
 }
 
 // A pull under way. It notes an answer that comes on the asking thread while that thread is still
@@ -62,11 +63,6 @@ struct AskedPull {
     }
     done(user_data, static_cast<slimps_status>(status.code()), shown);
   }
-};
-
-struct PulledRows {
-  std::vector<int64_t> rows;
-  std::vector<float> values;
 };
 
 }  // namespace
@@ -106,7 +102,7 @@ slimps_status slimps_broadcast(slimps_store* store, const slimps_tensor* tensor,
   };
   return AwaitWith(__func__, store, convert, [=](KVStore* open, const auto& made) -> absl::Status {
     SLIMPS_ASSIGN_OR_RETURN(const std::span<float> target, ToSpan("out", out, elements));
-    return open->Broadcast(made, target);
+    return open->Broadcast(made, target, slimps::PlaceOf(out));
   });
 }
 
@@ -123,8 +119,13 @@ slimps_status slimps_pull_async(slimps_store* store, slimps_key key, float* out,
       return absl::InvalidArgumentError("done: expected a function, got NULL");
     }
     const std::shared_ptr<slimps::AskedPull> asked(new slimps::AskedPull{done, user_data});
-    open->PullAsync(name, target, priority,
-                    [asked](const absl::Status& status) { asked->Answer(status); });
+    const slimps::Place place = slimps::PlaceOf(out);
+    const auto answer = [asked](const absl::Status& status) { asked->Answer(status); };
+    if (place.on_host()) {
+      open->PullAsync(name, target, priority, answer);
+    } else {
+      open->PullTo(name, {.values = target, .place = place, .done = answer}, priority);
+    }
     asked->asking = false;
     if (!asked->at_once.has_value()) return absl::OkStatus();
     // An error that is known at once is this call's status, and `done` is not called.
@@ -141,7 +142,7 @@ slimps_status slimps_push_row_sparse(slimps_store* store, slimps_key key, const 
   return AwaitKey(__func__, store, key, [=](KVStore* open, const Key& name) -> absl::Status {
     SLIMPS_ASSIGN_OR_RETURN(const auto numbers, ToSpan("rows", rows, num_rows));
     SLIMPS_ASSIGN_OR_RETURN(const auto pushed, ToSpan("values", values, elements));
-    return open->PushRowSparse(name, numbers, pushed, priority);
+    return open->PushRowSparse(name, numbers, pushed, priority, slimps::PlaceOf(values));
   });
 }
 
@@ -153,16 +154,11 @@ slimps_status slimps_pull_rows(slimps_store* store, slimps_key key, const int64_
     SLIMPS_ASSIGN_OR_RETURN(const auto row_room, ToSpan("rows", rows, num_ids));
     SLIMPS_ASSIGN_OR_RETURN(const auto room, ToSpan("values", values, elements));
     SLIMPS_RETURN_IF_ERROR(CheckPointer("num_rows", num_rows));
-    slimps::PulledRows pulled;
-    SLIMPS_RETURN_IF_ERROR(open->PullRows(name, ids, &pulled.rows, &pulled.values, priority));
-    if (pulled.values.size() > room.size()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("values: ", pulled.rows.size(), " rows of key ", name.typed_name(),
-                       " need room for ", pulled.values.size(), " elements, got ", room.size()));
-    }
-    std::copy(pulled.rows.begin(), pulled.rows.end(), row_room.begin());
-    std::copy(pulled.values.begin(), pulled.values.end(), room.begin());
-    *num_rows = pulled.rows.size();
+    std::vector<int64_t> pulled;
+    SLIMPS_RETURN_IF_ERROR(
+        open->PullRowsTo(name, ids, &pulled, room, slimps::PlaceOf(values), priority));
+    std::ranges::copy(pulled, row_room.begin());
+    *num_rows = pulled.size();
     return absl::OkStatus();
   });
 }

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "proto/base/awaited.h"
 #include "proto/base/status_macros.h"
 
 namespace slimps {
@@ -46,11 +47,15 @@ absl::Status PushItem(KVStore* store, const Item& item, int priority) {
   if (!item.lent && std::ranges::all_of(item.places, &Place::on_host)) {
     return store->PushSum(item.key, item.gradients, priority);
   }
+  Awaited returned;
   std::vector<LentGradient> lent;
   for (size_t i = 0; i < item.gradients.size(); ++i) {
     lent.push_back({.values = item.gradients[i], .place = item.places[i], .returned = nullptr});
   }
-  return store->PushLent(item.key, std::move(lent), priority);
+  // All gradients of a push come back together.
+  if (item.awaits) lent.back().returned = returned.Callback();
+  SLIMPS_RETURN_IF_ERROR(store->PushLent(item.key, std::move(lent), priority));
+  return item.awaits ? returned.Await() : absl::OkStatus();
 }
 
 }  // namespace

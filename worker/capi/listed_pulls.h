@@ -41,6 +41,7 @@ struct Item {
   std::span<float> out;
   std::vector<Place> places = {};  // of the gradients; empty: on the host
   bool lent = false;               // a gradient on the host need not be copied
+  bool awaits = false;             // the push ends when the gradients on GPUs have been read
   Place out_place = {};
 };
 using Items = absl::InlinedVector<Item, 1>;

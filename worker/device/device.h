@@ -53,6 +53,10 @@ class Device {
   [[nodiscard]] virtual absl::StatusOr<std::unique_ptr<HostBuffer>> AllocateHost(
       size_t elements) = 0;
 
+  // Same, for a buffer that is held as long as a model, as loc_buf: its memory does not go back to
+  // the pool, and the pool's bound does not count it.
+  [[nodiscard]] virtual absl::StatusOr<std::unique_ptr<HostBuffer>> KeepHost(size_t elements) = 0;
+
   // Bounds the pool from now on: it frees idle memory rather than hold more than `bytes`, lent and
   // idle together. Lent memory alone may exceed the bound; its borrowers bound it.
   virtual void LimitHost(size_t bytes) = 0;

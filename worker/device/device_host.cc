@@ -17,6 +17,9 @@ class HostDevice final : public Device {
   absl::StatusOr<std::unique_ptr<HostBuffer>> AllocateHost(size_t elements) override {
     return pool_->Acquire(elements);
   }
+  absl::StatusOr<std::unique_ptr<HostBuffer>> KeepHost(size_t elements) override {
+    return pool_->Keep(elements);
+  }
   void LimitHost(size_t bytes) override { pool_->Limit(bytes); }
   absl::Status CheckReachable(std::span<const float>, StreamHandle) override {
     return absl::OkStatus();

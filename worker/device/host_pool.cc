@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/base/buffer.h"
 #include "proto/base/out_of_memory.h"
+#include "proto/base/status_macros.h"
 
 namespace slimps {
 namespace {
@@ -31,6 +32,17 @@ absl::StatusOr<std::unique_ptr<HostBlock>> MakeAlignedBlock(size_t bytes) {
   return OrOutOfMemory(make, "host memory");
 }
 
+// Returns the size of the block for so many floats.
+absl::StatusOr<size_t> BytesOf(size_t elements) {
+  constexpr size_t kMaxElements =
+      (std::numeric_limits<ptrdiff_t>::max() - kGrainBytes) / sizeof(float);
+  if (elements > kMaxElements) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("host buffer of ", elements, " elements, expected at most ", kMaxElements));
+  }
+  return (elements * sizeof(float) + kGrainBytes - 1) / kGrainBytes * kGrainBytes;
+}
+
 }  // namespace
 
 // A lent block, as a HostBuffer of the length that the borrower asked for.
@@ -38,14 +50,16 @@ class HostPool::Lent final : public HostBuffer {
  public:
   Lent(std::shared_ptr<HostPool> pool, std::unique_ptr<HostBlock> block, size_t elements)
       : pool_(std::move(pool)), block_(std::move(block)), elements_(elements) {}
-  ~Lent() override { pool_->Return(std::move(block_)); }
+  ~Lent() override {
+    if (pool_ != nullptr) pool_->Return(std::move(block_));
+  }
 
   std::span<float> floats() override {
     return {reinterpret_cast<float*>(block_->bytes().data()), elements_};
   }
 
  private:
-  const std::shared_ptr<HostPool> pool_;
+  const std::shared_ptr<HostPool> pool_;  // null: the block ends with the buffer
   std::unique_ptr<HostBlock> block_;
   const size_t elements_;
 };
@@ -56,14 +70,14 @@ std::shared_ptr<HostPool> HostPool::Create(MakeBlock make_block) {
 
 std::shared_ptr<HostPool> HostPool::CreateAligned() { return Create(MakeAlignedBlock); }
 
+absl::StatusOr<std::unique_ptr<HostBuffer>> HostPool::Keep(size_t elements) {
+  SLIMPS_ASSIGN_OR_RETURN(const size_t bytes, BytesOf(elements));
+  SLIMPS_ASSIGN_OR_RETURN(std::unique_ptr<HostBlock> block, Make(bytes));
+  return std::make_unique<Lent>(/*pool=*/nullptr, std::move(block), elements);
+}
+
 absl::StatusOr<std::unique_ptr<HostBuffer>> HostPool::Acquire(size_t elements) {
-  constexpr size_t kMaxElements =
-      (std::numeric_limits<ptrdiff_t>::max() - kGrainBytes) / sizeof(float);
-  if (elements > kMaxElements) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("host buffer of ", elements, " elements, expected at most ", kMaxElements));
-  }
-  const size_t bytes = (elements * sizeof(float) + kGrainBytes - 1) / kGrainBytes * kGrainBytes;
+  SLIMPS_ASSIGN_OR_RETURN(const size_t bytes, BytesOf(elements));
   IdleBlocks stale, surplus;
   std::unique_ptr<HostBlock> block;
   {
@@ -79,25 +93,26 @@ absl::StatusOr<std::unique_ptr<HostBuffer>> HostPool::Acquire(size_t elements) {
   stale.clear();
   surplus.clear();
   if (block == nullptr) {
-    auto made = make_block_(bytes);
-    if (absl::IsResourceExhausted(made.status())) {
-      // Idle blocks of other sizes may hold the memory that is missing: frees them and tries again.
-      IdleBlocks all;
-      {
-        MutexLock lock(&mutex_);
-        all.swap(idle_);
-        stats_.bytes_idle = 0;
-      }
-      all.clear();
-      made = make_block_(bytes);
-    }
-    if (!made.ok()) return made.status();
-    block = *std::move(made);
+    SLIMPS_ASSIGN_OR_RETURN(block, Make(bytes));
     MutexLock lock(&mutex_);
     ++stats_.blocks_made;
     stats_.bytes_in_use += bytes;
   }
   return std::make_unique<Lent>(shared_from_this(), std::move(block), elements);
+}
+
+absl::StatusOr<std::unique_ptr<HostBlock>> HostPool::Make(size_t bytes) {
+  absl::StatusOr<std::unique_ptr<HostBlock>> made = make_block_(bytes);
+  if (!absl::IsResourceExhausted(made.status())) return made;
+  // Idle blocks of other sizes may hold the memory that is missing: frees them and tries again.
+  IdleBlocks all;
+  {
+    MutexLock lock(&mutex_);
+    all.swap(idle_);
+    stats_.bytes_idle = 0;
+  }
+  all.clear();
+  return make_block_(bytes);
 }
 
 std::unique_ptr<HostBlock> HostPool::TakeIdle(size_t bytes) {

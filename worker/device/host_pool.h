@@ -60,6 +60,10 @@ class HostPool final : public std::enable_shared_from_this<HostPool> {
   // ResourceExhausted: no memory, even after the idle blocks were freed.
   [[nodiscard]] absl::StatusOr<std::unique_ptr<HostBuffer>> Acquire(size_t elements);
 
+  // Same, for a buffer that is held as long as a model: it is freed on destruction, and the limit
+  // does not count it. Otherwise no room would be left for blocks that are used again.
+  [[nodiscard]] absl::StatusOr<std::unique_ptr<HostBuffer>> Keep(size_t elements);
+
   // Frees idle blocks from now on, the largest first, rather than make a block that takes lent and
   // idle memory together above `bytes`.
   void Limit(size_t bytes);
@@ -76,6 +80,8 @@ class HostPool final : public std::enable_shared_from_this<HostPool> {
 
   explicit HostPool(MakeBlock make_block) : make_block_(std::move(make_block)) {}
 
+  // Makes a block, if need be when all idle ones have been freed.
+  absl::StatusOr<std::unique_ptr<HostBlock>> Make(size_t bytes);
   std::unique_ptr<HostBlock> TakeIdle(size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Moves out the idle blocks that must go so that `bytes` more keep the limit. As with TakeStale,
   // the caller frees them without the lock.

@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "compress/kernels/update_plan.h"
+#include "proto/base/awaited.h"
 #include "proto/base/clock.h"
+#include "proto/base/status_copy.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/trace/trace.h"
 #include "proto/learning_rate.h"
+#include "worker/device/device.h"
+#include "worker/device/host_values.h"
 #include "worker/exchange/round_arrivals.h"
 #include "worker/exchange/weight_exchange.h"
 
@@ -21,11 +26,13 @@ namespace {
 // by the training thread.
 class BackupExchange final : public WeightExchange {
  public:
-  BackupExchange(KVStore* store, std::span<const Parameter> parameters,
+  // `gpus`: the devices of the parameters; null for one on the host.
+  BackupExchange(KVStore* store, std::span<const Parameter> parameters, std::vector<Device*> gpus,
                  const ExchangeOptions& options, std::shared_ptr<BackupModel> backup,
                  const wire::OptimizerSpec& optimizer, int64_t finished)
       : store_(store),
         parameters_(parameters),
+        gpus_(std::move(gpus)),
         options_(options),
         pusher_(store, parameters,
                 {.non_finite = options.non_finite,
@@ -42,10 +49,13 @@ class BackupExchange final : public WeightExchange {
         LearningRateAt(options_.backup->updater.learning_rate, optimizer_.schedule(),
                        store_->former_rounds() + static_cast<uint64_t>(iteration_)));
     pusher_.BeginRound();
+    written_ = MakeWritten();
     for (size_t i = 0; i < parameters_.size(); ++i) {
-      SLIMPS_ASSIGN_OR_RETURN(const BackupModel::ReadLease lease,
+      SLIMPS_ASSIGN_OR_RETURN(BackupModel::ReadLease lease,
                               backup_->AcquireRead(i, iteration_, Deadline()));
-      std::copy(lease.weights().begin(), lease.weights().end(), parameters_[i].values.begin());
+      const std::span<const float> weights = lease.weights();
+      // A copy to a GPU holds the lease, and the lease needs the model.
+      Write(i, weights, std::make_shared<HeldLease>(backup_, std::move(lease)));
     }
     return absl::OkStatus();
   }
@@ -55,15 +65,18 @@ class BackupExchange final : public WeightExchange {
   }
 
   absl::Status OnRows(size_t index, std::span<const int64_t> /*rows*/,
-                      std::span<const float> /*values*/) override {
+                      std::span<const float> /*values*/, const Place& /*place*/) override {
     return absl::UnimplementedError(
         absl::StrCat("gradient of key ", pusher_.key(index).typed_name(),
                      ": expected a whole gradient, since the backup model's local step needs it, "
                      "got rows"));
   }
 
+  bool IsRead(size_t index) const override { return pusher_.IsRead(index); }
+
   absl::Status EndStep() override {
     SLIMPS_RETURN_IF_ERROR(pusher_.EndRound());
+    SLIMPS_RETURN_IF_ERROR(AwaitWritten());  // mostly long over: backward came after it
     Round next{.first_push = pusher_.first_push(),
                .arrivals = std::make_shared<RoundArrivals>(parameters_.size(), options_.clock)};
     absl::Duration waited;
@@ -108,10 +121,9 @@ class BackupExchange final : public WeightExchange {
     SLIMPS_RETURN_IF_ERROR(backup_->Drain(finished_, Deadline()));
     CloseRound(options_.clock->Now() - start);
     under_way_ = Round();
-    for (size_t i = 0; i < parameters_.size(); ++i) {
-      const std::span<const float> weights = backup_->Global(i);
-      std::copy(weights.begin(), weights.end(), parameters_[i].values.begin());
-    }
+    written_ = MakeWritten();
+    for (size_t i = 0; i < parameters_.size(); ++i) Write(i, backup_->Global(i), backup_);
+    SLIMPS_RETURN_IF_ERROR(AwaitWritten());
     return store_->Wait();
   }
 
@@ -129,6 +141,42 @@ class BackupExchange final : public WeightExchange {
     std::shared_ptr<RoundArrivals> arrivals;
     absl::Duration waited = {};  // the wait before the next step began
   };
+
+  // A lease, with the model that it needs.
+  struct HeldLease {
+    HeldLease(std::shared_ptr<BackupModel> backup, BackupModel::ReadLease held)
+        : model(std::move(backup)), lease(std::move(held)) {}
+    const std::shared_ptr<BackupModel> model;
+    const BackupModel::ReadLease lease;  // declared last, so that it ends first
+  };
+
+  // Returns a count of the parameters that lie on GPUs.
+  std::shared_ptr<RoundArrivals> MakeWritten() const {
+    const auto on_host = std::ranges::count(gpus_, static_cast<Device*>(nullptr));
+    return std::make_shared<RoundArrivals>(gpus_.size() - static_cast<size_t>(on_host),
+                                           options_.clock);
+  }
+
+  // Waits until GPUs have what was last written to them.
+  absl::Status AwaitWritten() {
+    return Prefixed(written_->Wait(Deadline()), "copying weights to a GPU");
+  }
+
+  // Writes weights into a parameter: at once or, on a GPU, before what its stream is given from now
+  // on. Then the copy keeps `owner`, and counts as written at its end.
+  void Write(size_t index, std::span<const float> weights, std::shared_ptr<const void> owner) {
+    const Parameter& parameter = parameters_[index];
+    if (gpus_[index] == nullptr) {
+      std::ranges::copy(weights, parameter.values.begin());
+      return;
+    }
+    gpus_[index]->CopyToDevice(
+        pusher_.key(index).id(), weights, parameter.values, parameter.place.stream,
+        [written = written_, owner = std::move(owner)](KeyId, const absl::Status& copied) mutable {
+          owner.reset();  // who waits may then write to the source
+          written->Arrived(copied);
+        });
+  }
 
   SteadyTime Deadline() const { return options_.clock->Now() + options_.timeout; }
 
@@ -157,6 +205,7 @@ class BackupExchange final : public WeightExchange {
 
   KVStore* const store_;
   const std::span<const Parameter> parameters_;
+  const std::vector<Device*> gpus_;
   const ExchangeOptions options_;
   GradientPusher pusher_;
   const std::shared_ptr<BackupModel> backup_;
@@ -164,8 +213,32 @@ class BackupExchange final : public WeightExchange {
   int64_t iteration_ = 0;                // the iteration that was begun last
   int64_t finished_ = 0;
   Round under_way_;
+  // To GPUs, by the newest BeginStep or Drain.
+  std::shared_ptr<RoundArrivals> written_ =
+      std::make_shared<RoundArrivals>(size_t{0}, options_.clock);
   ExchangeTimes times_;
 };
+
+absl::StatusOr<BackupBuffer> MakePinned(Device* gpu, size_t elements) {
+  SLIMPS_ASSIGN_OR_RETURN(std::unique_ptr<HostBuffer> made, gpu->KeepHost(elements));
+  std::shared_ptr<HostBuffer> owner = std::move(made);
+  const std::span<float> floats = owner->floats();
+  return BackupBuffer{.floats = floats, .owner = std::move(owner)};
+}
+
+// Returns a tensor of the parameter's present values. The buffers of one on a GPU are pinned.
+absl::StatusOr<BackupTensor> MakeTensor(const Parameter& parameter, Device* gpu) {
+  if (gpu == nullptr) return BackupTensor{.name = parameter.name, .initial = parameter.values};
+  BackupTensor tensor{.name = parameter.name, .initial = {}};
+  SLIMPS_ASSIGN_OR_RETURN(tensor.glo_buf, MakePinned(gpu, parameter.values.size()));
+  SLIMPS_ASSIGN_OR_RETURN(tensor.loc_buf, MakePinned(gpu, parameter.values.size()));
+  tensor.initial = tensor.glo_buf.floats;
+  Awaited copied;
+  gpu->CopyToHost(/*key=*/0, parameter.values, parameter.place.stream, tensor.glo_buf.floats,
+                  [done = copied.Callback()](KeyId, absl::Status status) { done(status); });
+  SLIMPS_RETURN_IF_ERROR(copied.Await());
+  return tensor;
+}
 
 }  // namespace
 
@@ -178,8 +251,18 @@ absl::StatusOr<std::unique_ptr<WeightExchange>> MakeBackupExchange(
                      store->type(), " has no rounds in common"));
   }
   std::vector<BackupTensor> tensors;
+  std::vector<Device*> gpus;
   for (const Parameter& parameter : parameters) {
-    tensors.push_back({.name = parameter.name, .initial = parameter.values});
+    const std::string what = absl::StrCat("parameter ", parameter.name);
+    Device*& gpu = gpus.emplace_back(nullptr);
+    if (!parameter.place.on_host()) {
+      const auto found = FindDevice(store->devices(), parameter.values, parameter.place);
+      SLIMPS_RETURN_IF_ERROR(Prefixed(found.status(), what));
+      gpu = *found;
+    }
+    absl::StatusOr<BackupTensor> tensor = MakeTensor(parameter, gpu);
+    SLIMPS_RETURN_IF_ERROR(Prefixed(tensor.status(), what));
+    tensors.push_back(*std::move(tensor));
   }
   BackupModelOptions backup = *options.backup;
   backup.clock = options.clock;
@@ -187,8 +270,8 @@ absl::StatusOr<std::unique_ptr<WeightExchange>> MakeBackupExchange(
                           BackupModel::Create(std::move(backup), tensors));
   const auto finished = static_cast<int64_t>(resumed.rounds);
   if (finished > 0) SLIMPS_RETURN_IF_ERROR(model->Restore(finished, resumed.own_state));
-  return std::make_unique<BackupExchange>(store, parameters, options, std::move(model), optimizer,
-                                          finished);
+  return std::make_unique<BackupExchange>(store, parameters, std::move(gpus), options,
+                                          std::move(model), optimizer, finished);
 }
 
 }  // namespace slimps

@@ -9,6 +9,7 @@
 #include "glog/logging.h"
 #include "proto/base/clock.h"
 #include "proto/base/mutex.h"
+#include "proto/base/status_copy.h"
 #include "proto/base/status_macros.h"
 
 namespace slimps {
@@ -25,17 +26,37 @@ bool AreSumsFinite(std::span<const float> values, float scale) {
 
 class GradientPusher::Loans final {
  public:
-  void Add() {
+  explicit Loans(size_t parameters) : newest_(parameters) {}
+
+  void BeginRound() {
+    MutexLock lock(&mutex_);
+    std::ranges::fill(newest_, Loan());
+  }
+  // Returns the loan's number.
+  uint64_t Add(size_t index) {
     MutexLock lock(&mutex_);
     ++open_;
+    newest_[index] = {.number = ++loans_};
+    return loans_;
   }
-  void End(const absl::Status& pushed) {
+  // Ends a loan that was never made.
+  void Drop() {
     MutexLock lock(&mutex_);
+    if (--open_ == 0) none_.NotifyAll();
+  }
+  void End(size_t index, uint64_t loan, const absl::Status& pushed) {
+    MutexLock lock(&mutex_);
+    if (newest_[index].number == loan) newest_[index].is_over = true;
     // What is wrong with a gradient says more than that the store has failed, which is what the
     // others then come back with.
     if (absl::IsInvalidArgument(pushed) && !absl::IsInvalidArgument(status_)) status_ = pushed;
     status_.Update(pushed);
     if (--open_ == 0) none_.NotifyAll();
+  }
+  // Returns true if the parameter's gradient was lent in this round and came back.
+  bool IsOver(size_t index) const {
+    MutexLock lock(&mutex_);
+    return newest_[index].is_over;
   }
   absl::Status AwaitNone(absl::Duration timeout) {
     MutexLock lock(&mutex_);
@@ -48,8 +69,15 @@ class GradientPusher::Loans final {
   }
 
  private:
-  Mutex mutex_;
+  struct Loan {
+    uint64_t number = 0;  // 0: none in this round
+    bool is_over = false;
+  };
+
+  mutable Mutex mutex_;
   CondVar none_;
+  std::vector<Loan> newest_ ABSL_GUARDED_BY(mutex_);  // by parameter
+  uint64_t loans_ ABSL_GUARDED_BY(mutex_) = 0;        // that were ever made
   size_t open_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
 };
@@ -58,10 +86,11 @@ GradientPusher::GradientPusher(KVStore* store, std::span<const Parameter> parame
                                const PushOptions& options)
     : store_(store),
       options_(options),
-      loans_(std::make_shared<Loans>()),
+      loans_(std::make_shared<Loans>(parameters.size())),
       rounds_are_counted_(store->type() != "dist_async"),
       pushed_(parameters.size()),
       contributed_(parameters.size()),
+      is_copied_(parameters.size()),
       clipped_(parameters.size()) {
   for (const Parameter& parameter : parameters) {
     keys_.emplace_back(parameter.name);
@@ -72,6 +101,9 @@ GradientPusher::GradientPusher(KVStore* store, std::span<const Parameter> parame
 void GradientPusher::BeginRound() {
   std::fill(pushed_.begin(), pushed_.end(), std::span<const float>());
   contributed_.assign(contributed_.size(), false);
+  is_copied_.assign(is_copied_.size(), false);
+  copies_.clear();
+  loans_->BeginRound();
   first_push_ = SteadyTime::InfiniteFuture();
   status_ = absl::OkStatus();
   held_back_.clear();
@@ -79,8 +111,16 @@ void GradientPusher::BeginRound() {
 }
 
 void GradientPusher::OnGradient(size_t index, std::span<const float> gradient, const Place& place) {
-  const HeldBack one{.index = index, .gradient = gradient, .place = place};
-  status_.Update(CheckPlace(one));
+  HeldBack one{.index = index, .gradient = gradient, .place = place};
+  if (!status_.ok()) return;
+  if (!place.on_host() && (!lends() || options_.clip_norm > 0)) {
+    absl::StatusOr<HostValues> on_host = BringToHost(one);
+    status_ = on_host.status();
+    if (!status_.ok()) return;
+    one = {.index = index, .gradient = on_host->span(), .place = {}};
+    copies_.push_back(*std::move(on_host));
+    is_copied_[index] = true;
+  }
   if (measuring_ || options_.clip_norm > 0) {
     held_back_.push_back(one);
   } else {
@@ -88,20 +128,15 @@ void GradientPusher::OnGradient(size_t index, std::span<const float> gradient, c
   }
 }
 
-absl::Status GradientPusher::CheckPlace(const HeldBack& one) const {
-  if (one.place.on_host()) return absl::OkStatus();
-  const char* why = nullptr;
-  if (!options_.lend) {
-    why = "since the backup model's local step reads them";
-  } else if (options_.clip_norm > 0) {
-    why = "since their norm is clipped";
-  } else if (options_.non_finite == NonFinite::kSkip) {
-    why = "since those that are not finite are skipped";
-  }
-  if (why == nullptr) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("gradient of key ", keys_[one.index].typed_name(),
-                                                 ": expected gradients on the host, ", why,
-                                                 "; got one on GPU ", one.place.gpu));
+absl::StatusOr<HostValues> GradientPusher::BringToHost(const HeldBack& one) const {
+  absl::StatusOr<HostValues> on_host = HostValues::Of(store_->devices(), one.gradient, one.place);
+  if (on_host.ok()) return on_host;
+  return Prefixed(on_host.status(),
+                  absl::StrCat("gradient of key ", keys_[one.index].typed_name()));
+}
+
+bool GradientPusher::IsRead(size_t index) const {
+  return is_copied_[index] || loans_->IsOver(index);
 }
 
 void GradientPusher::Push(const HeldBack& one) {
@@ -114,7 +149,8 @@ void GradientPusher::Push(const HeldBack& one) {
                                                       " elements, got ", gradient.size()));
     return;
   }
-  const bool lend = options_.lend && options_.non_finite == NonFinite::kStop;
+  // The next round frees a copy, and does not wait for a loan that this one has given up.
+  const bool lend = lends() && !is_copied_[index];
   if (!IsPushed(lend ? Lend(one) : store_->Push(keys_[index], gradient, PriorityOf(index)))) {
     return;
   }
@@ -126,18 +162,18 @@ absl::Status GradientPusher::Lend(const HeldBack& one) {
   std::vector<LentGradient> lent = {
       {.values = one.gradient,
        .place = one.place,
-       .returned = [loans = loans_](const absl::Status& given_back) { loans->End(given_back); }}};
-  loans_->Add();
+       .returned = [loans = loans_, index = one.index, loan = loans_->Add(one.index)](
+                       const absl::Status& given_back) { loans->End(index, loan, given_back); }}};
   const absl::Status pushed =
       store_->PushLent(keys_[one.index], std::move(lent), PriorityOf(one.index));
-  if (!pushed.ok()) loans_->End(absl::OkStatus());
+  if (!pushed.ok()) loans_->Drop();
   return pushed;
 }
 
 absl::Status GradientPusher::AwaitLoans() { return loans_->AwaitNone(options_.timeout); }
 
 void GradientPusher::OnRows(size_t index, std::span<const int64_t> rows,
-                            std::span<const float> values) {
+                            std::span<const float> values, const Place& place) {
   if (!status_.ok()) return;
   Begin();
   if (options_.clip_norm > 0) {
@@ -146,9 +182,14 @@ void GradientPusher::OnRows(size_t index, std::span<const int64_t> rows,
                                                       options_.clip_norm));
     return;
   }
-  const absl::Status pushed = store_->PushRowSparse(keys_[index], rows, values, PriorityOf(index));
+  const absl::StatusOr<HostValues> on_host = BringToHost({index, values, place});
+  status_ = on_host.status();
+  if (!status_.ok()) return;
+  const std::span<const float> found = on_host->span();
+  const absl::Status pushed = store_->PushRowSparse(keys_[index], rows, found, PriorityOf(index));
+  is_copied_[index] = !place.on_host();
   if (absl::IsInvalidArgument(pushed) &&
-      AreSumsFinite(values, store_->push_treatment().grad_scale)) {
+      AreSumsFinite(found, store_->push_treatment().grad_scale)) {
     status_ = pushed;  // the rows make no sense, whatever their values are
     return;
   }

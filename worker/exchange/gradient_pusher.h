@@ -24,9 +24,11 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "proto/base/clock.h"
 #include "proto/base/key.h"
+#include "worker/device/host_values.h"
 #include "worker/device/place.h"
 #include "worker/exchange/parameter.h"
 #include "worker/kvstore.h"
@@ -56,15 +58,21 @@ class GradientPusher final {
   void BeginRound();
 
   // Pushes the gradient, or holds it back until EndRound if pushes are measured or clipped. Errors
-  // are kept for EndRound. A gradient on a GPU is lent, so it needs `lend`, NonFinite::kStop and no
-  // clip norm.
+  // are kept for EndRound. A gradient on a GPU is copied to the host first, which this waits for,
+  // where it cannot be lent: without `lend`, with NonFinite::kSkip or a clip norm.
   // REQUIRES: `gradient` stays valid and unchanged until EndRound and, with `lend`, AwaitLoans have
-  // returned.
+  // returned, or until IsRead(index) is true.
   void OnGradient(size_t index, std::span<const float> gradient, const Place& place = {});
 
   // Pushes a gradient that is zero but for `rows` (KVStore::PushRowSparse), at once. Keeps errors
-  // for EndRound; with a clip norm, which needs whole gradients, there is one.
-  void OnRows(size_t index, std::span<const int64_t> rows, std::span<const float> values);
+  // for EndRound; with a clip norm, which needs whole gradients, there is one. Values on a GPU are
+  // copied to the host first.
+  void OnRows(size_t index, std::span<const int64_t> rows, std::span<const float> values,
+              const Place& place = {});
+
+  // Returns true if a gradient of this round is no longer read: its loan is over, or it was copied
+  // from a GPU. False: it may be read, or there was none.
+  bool IsRead(size_t index) const;
 
   // Pushes what was held back, and contributes nothing for the other parameters. Returns the
   // round's first error.
@@ -98,8 +106,10 @@ class GradientPusher final {
 
   void Push(const HeldBack& one);
   absl::Status Lend(const HeldBack& one);
-  // InvalidArgument (names key): the gradient is on a GPU, and cannot be lent.
-  absl::Status CheckPlace(const HeldBack& one) const;
+  // True if gradients are lent, and not copied.
+  bool lends() const { return options_.lend && options_.non_finite == NonFinite::kStop; }
+  // Returns the gradient on the host. Errors name the key.
+  absl::StatusOr<HostValues> BringToHost(const HeldBack& one) const;
   // Notes the time of the round's first push.
   void Begin();
   // Keeps an error. True if the push was made.
@@ -119,6 +129,8 @@ class GradientPusher final {
   std::vector<size_t> elements_;
   std::vector<std::span<const float>> pushed_;
   std::vector<bool> contributed_;
+  std::vector<bool> is_copied_;     // of a GPU's gradients: read already, in this round
+  std::vector<HostValues> copies_;  // of those gradients; until the next round
   // True in a round whose pushes are measured. They wait until backward has ended, so that they
   // have the machine to themselves.
   bool measuring_ = false;

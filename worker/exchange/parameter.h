@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parameter: a model's parameter as the store sees it. It is a name, which is the key, and plain
-// memory.
+// memory, on the host or a GPU.
 #ifndef SLIMPS_WORKER_EXCHANGE_PARAMETER_H_
 #define SLIMPS_WORKER_EXCHANGE_PARAMETER_H_
 
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "proto/slimps.pb.h"
+#include "worker/device/place.h"
 
 namespace slimps {
 
@@ -21,6 +22,9 @@ struct Parameter {
   // The model's own memory: the next forward pass reads what is written here. Valid as long as the
   // model.
   std::span<float> values;
+  // Where `values` lies. On a GPU, work that the stream is given after a call sees the weights that
+  // the call has promised, and what the stream was given before sees the weights before.
+  Place place = {};
 };
 
 // Returns the priority of a parameter's pushes and pulls. `index` is its place in the order in

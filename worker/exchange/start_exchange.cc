@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "compress/codec/codec.h"
+#include "proto/base/awaited.h"
 #include "proto/base/status_macros.h"
 #include "worker/collective_optimizer.h"
 #include "worker/combination.h"
@@ -44,6 +45,16 @@ absl::StatusOr<LoadedCheckpoint> Resume(const std::string& folder,
   return loaded;
 }
 
+// Waits until the parameter holds the servers' weights.
+absl::Status Pull(const Parameter& parameter, int priority, KVStore* store) {
+  if (parameter.place.on_host()) return store->Pull(parameter.name, parameter.values, priority);
+  Awaited pulled;
+  store->PullTo(parameter.name,
+                {.values = parameter.values, .place = parameter.place, .done = pulled.Callback()},
+                priority);
+  return pulled.Await();
+}
+
 // Returns what `options.resume` has; nothing if the job begins anew.
 absl::StatusOr<LoadedCheckpoint> InitParameters(const wire::OptimizerSpec& optimizer,
                                                 std::span<const Parameter> parameters,
@@ -53,7 +64,8 @@ absl::StatusOr<LoadedCheckpoint> InitParameters(const wire::OptimizerSpec& optim
     tensors.push_back({.key = parameter.name,
                        .shape = parameter.shape,
                        .value = parameter.values,
-                       .layer = parameter.layer});
+                       .layer = parameter.layer,
+                       .place = parameter.place});
   }
   SLIMPS_RETURN_IF_ERROR(store->Init(tensors));
   SLIMPS_RETURN_IF_ERROR(SetOptimizerTogether(optimizer, store));
@@ -63,7 +75,7 @@ absl::StatusOr<LoadedCheckpoint> InitParameters(const wire::OptimizerSpec& optim
     SLIMPS_ASSIGN_OR_RETURN(resumed, Resume(options.resume, optimizer, store));
   }
   for (size_t i = 0; i < parameters.size(); ++i) {
-    SLIMPS_RETURN_IF_ERROR(store->Pull(parameters[i].name, parameters[i].values, PriorityOf(i)));
+    SLIMPS_RETURN_IF_ERROR(Pull(parameters[i], PriorityOf(i), store));
   }
   return resumed;
 }

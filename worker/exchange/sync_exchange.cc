@@ -36,11 +36,13 @@ class SyncExchange final : public WeightExchange {
     pusher_.OnGradient(index, gradient, place);
   }
 
-  absl::Status OnRows(size_t index, std::span<const int64_t> rows,
-                      std::span<const float> values) override {
-    pusher_.OnRows(index, rows, values);
+  absl::Status OnRows(size_t index, std::span<const int64_t> rows, std::span<const float> values,
+                      const Place& place) override {
+    pusher_.OnRows(index, rows, values, place);
     return absl::OkStatus();
   }
+
+  bool IsRead(size_t index) const override { return pusher_.IsRead(index); }
 
   absl::Status EndStep() override {
     absl::Status ended;
@@ -72,9 +74,16 @@ class SyncExchange final : public WeightExchange {
     const SteadyTime start = options_.clock->Now();
     const auto arrivals = std::make_shared<RoundArrivals>(pusher_.size(), options_.clock);
     for (size_t i = 0; i < pusher_.size(); ++i) {
-      // PullOnto's condition holds: nothing but pulls writes to the parameters.
-      store_->PullOnto(pusher_.key(i), parameters_[i].values, PriorityOf(i),
-                       [arrivals](absl::Status status) { arrivals->Arrived(status); });
+      const Parameter& parameter = parameters_[i];
+      const auto arrived = [arrivals](absl::Status status) { arrivals->Arrived(status); };
+      if (parameter.place.on_host()) {
+        // PullOnto's condition holds: nothing but pulls writes to the parameters.
+        store_->PullOnto(pusher_.key(i), parameter.values, PriorityOf(i), arrived);
+      } else {
+        store_->PullTo(pusher_.key(i),
+                       {.values = parameter.values, .place = parameter.place, .done = arrived},
+                       PriorityOf(i));
+      }
     }
     const absl::Status arrived = arrivals->Wait(start + options_.timeout);
     const absl::Duration waited = options_.clock->Now() - start;

@@ -66,23 +66,33 @@ class WeightExchange {
  public:
   virtual ~WeightExchange() = default;
 
-  // Begins a step. On success the parameters hold the step's weights.
+  // Begins a step. On success the parameters hold the step's weights; those on a GPU, for the work
+  // that their stream is given from then on.
   [[nodiscard]] virtual absl::Status BeginStep() = 0;
 
   // Pushes a gradient. Keeps errors for EndStep. On a GPU, it is read after the work that its
-  // stream has been given, and this does not wait for that.
-  // REQUIRES: `gradient` stays as it is until EndStep returns.
-  // InvalidArgument: a gradient on a GPU, with the backup model, a clip norm or NonFinite::kSkip.
+  // stream has been given. This does not wait for that, but with the backup model, a clip norm or
+  // NonFinite::kSkip, which need a copy on the host at once.
+  // REQUIRES: `gradient` stays as it is until EndStep returns or IsRead(index) is true.
   virtual void OnGradient(size_t index, std::span<const float> gradient, const Place& place) = 0;
   void OnGradient(size_t index, std::span<const float> gradient) {
     OnGradient(index, gradient, Place());
   }
 
-  // Same, for a gradient that is zero but for `rows`, as KVStore::PushRowSparse takes them. The
+  // Same, for a gradient that is zero but for `rows`, as KVStore::PushRowSparse takes them: the
+  // values may lie on a GPU, and this waits for their copy. The
   // servers then step these rows alone, unless another worker pushes a whole gradient.
   // Unimplemented: the backup model, whose local step needs whole gradients. Nothing was pushed.
   [[nodiscard]] virtual absl::Status OnRows(size_t index, std::span<const int64_t> rows,
-                                            std::span<const float> values) = 0;
+                                            std::span<const float> values, const Place& place) = 0;
+  [[nodiscard]] absl::Status OnRows(size_t index, std::span<const int64_t> rows,
+                                    std::span<const float> values) {
+    return OnRows(index, rows, values, Place());
+  }
+
+  // Returns true if this step no longer reads the gradient of this parameter, which is on a GPU or
+  // on loan: its memory may be used for something else. Says nothing, by false, of others.
+  virtual bool IsRead(size_t index) const = 0;
 
   // Ends the step: pushes the rest and exchanges the weights as described above. Returns the step's
   // first error.

@@ -13,9 +13,11 @@
 #include "proto/base/status_macros.h"
 #include "worker/combination.h"
 #include "worker/device/cuda/cuda_device.h"
+#include "worker/device/host_values.h"
 #include "worker/local/local_states.h"
 #include "worker/local/running_updater.h"
 #include "worker/push/device_compressor.h"
+#include "worker/tensor/host_tensors.h"
 #include "worker/tensor/init_tensor.h"
 #include "worker/tensor/row_sparse.h"
 #include "worker/tensor/value_check.h"
@@ -84,10 +86,14 @@ absl::StatusOr<LocalStore::Found> LocalStore::Find(const Key& key, size_t elemen
 // ---- keys ---------------------------------------------------------------------------------------
 
 absl::Status LocalStore::Init(const std::vector<InitTensor>& tensors) {
-  MutexLock lock(&mutex_);
-  SLIMPS_RETURN_IF_ERROR(first_error_);
-  return OrOutOfMemory([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return Add(tensors); },
-                       "init");
+  SLIMPS_RETURN_IF_ERROR(FirstError());
+  const auto init = [&]() -> absl::Status {
+    SLIMPS_ASSIGN_OR_RETURN(const HostTensors on_host, HostTensors::Of(&devices_, tensors));
+    MutexLock lock(&mutex_);
+    SLIMPS_RETURN_IF_ERROR(first_error_);
+    return Add(on_host.all());
+  };
+  return OrOutOfMemory(init, "init");
 }
 
 absl::Status LocalStore::Add(const std::vector<InitTensor>& tensors) {
@@ -125,31 +131,15 @@ absl::Status LocalStore::PushSum(const Key& key, std::span<const std::span<const
   return OrOutOfMemory(push, "push", key.typed_name());
 }
 
-absl::StatusOr<std::unique_ptr<HostBuffer>> LocalStore::CopyToHost(std::span<const float> values,
-                                                                   const Place& place) {
-  SLIMPS_ASSIGN_OR_RETURN(Device* const device, devices_.Find(values, place));
-  SLIMPS_ASSIGN_OR_RETURN(std::unique_ptr<HostBuffer> buffer, device->AllocateHost(values.size()));
-  Awaited copied;
-  device->CopyToHost(/*key=*/0, values, place.stream, buffer->floats(),
-                     [done = copied.Callback()](KeyId, absl::Status status) { done(status); });
-  SLIMPS_RETURN_IF_ERROR(copied.Await());
-  return buffer;
-}
-
 absl::Status LocalStore::PushLent(const Key& key, std::vector<LentGradient> gradients,
                                   int priority) {
-  std::vector<std::unique_ptr<HostBuffer>> copies;
+  std::vector<HostValues> on_host;
   std::vector<std::span<const float>> values;
   for (const LentGradient& lent : gradients) {
-    if (lent.place.on_host()) {
-      values.push_back(lent.values);
-      continue;
-    }
-    auto copy = CopyToHost(lent.values, lent.place);
-    if (!copy.ok()) {
-      return Prefixed(copy.status(), absl::StrCat("push of key ", key.typed_name()));
-    }
-    values.push_back(copies.emplace_back(*std::move(copy))->floats());
+    absl::StatusOr<HostValues> one = HostValues::Of(&devices_, lent.values, lent.place);
+    if (!one.ok()) return Prefixed(one.status(), absl::StrCat("push of key ", key.typed_name()));
+    values.push_back(one->span());
+    on_host.push_back(*std::move(one));
   }
   SLIMPS_RETURN_IF_ERROR(PushSum(key, values, priority));
   for (const LentGradient& lent : gradients) {

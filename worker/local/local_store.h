@@ -90,6 +90,7 @@ class LocalStore final : public KVStore {
   std::string type() const override { return type_; }
   StoreTotals totals() const override;
   PushCounts push_counts(const Key& key) const override;
+  Devices* devices() override { return &devices_; }
 
  private:
   // The tensor that one call works with, and what applies to it.
@@ -106,9 +107,6 @@ class LocalStore final : public KVStore {
   // NotFound: the store has no such key.
   // InvalidArgument: the tensor does not have `elements` elements.
   absl::StatusOr<Found> Find(const Key& key, size_t elements, const char* what) const;
-  // Returns memory of a GPU as it is after its stream's work, which this waits for.
-  absl::StatusOr<std::unique_ptr<HostBuffer>> CopyToHost(std::span<const float> values,
-                                                         const Place& place);
   absl::Status PullToGpu(const Key& key, const LentTarget& out, int priority);
   absl::Status Add(const std::vector<InitTensor>& tensors) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns the rule of the optimizer that applies.

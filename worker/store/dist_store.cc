@@ -12,6 +12,7 @@
 #include "proto/base/status_macros.h"
 #include "worker/store/auxiliary_tensors.h"
 #include "worker/store/store_init.h"
+#include "worker/tensor/host_tensors.h"
 
 namespace slimps {
 
@@ -81,6 +82,9 @@ absl::Status DistStore::Start() {
 absl::Status DistStore::Init(const std::vector<InitTensor>& tensors) {
   SLIMPS_RETURN_IF_ERROR(node_.CheckOpen());
   SLIMPS_RETURN_IF_ERROR(keys_.CheckNew(tensors));
+  SLIMPS_ASSIGN_OR_RETURN(
+      const HostTensors on_host,  // other workers' values are not read
+      HostTensors::Of(tensors_->devices(), rank() == 0 ? tensors : std::vector<InitTensor>()));
   SLIMPS_RETURN_IF_ERROR(codecs_.BeginPolicy(tensors));
   const Codec& codec = codecs_.plan()->compressor();
   SLIMPS_ASSIGN_OR_RETURN(const auto possible, codecs_.PossibleCodecs(tensors));
@@ -107,7 +111,7 @@ absl::Status DistStore::Init(const std::vector<InitTensor>& tensors) {
     const InitialValueOptions values = {
         .combine = codec.combine(),
         .hashing = options_.checksums ? PayloadHashing::kXxh3 : PayloadHashing::kOff};
-    const absl::Status sent = SendInitialValues(tensors, plans, values, node_.courier());
+    const absl::Status sent = SendInitialValues(on_host.all(), plans, values, node_.courier());
     if (absl::IsAlreadyExists(sent) && node_.returning()) {
       return Prefixed(sent,
                       "worker 0 was started again during init, and its first values must be those "

@@ -104,6 +104,7 @@ class DistStore final : public KVStore {
   PushTreatment push_treatment() const override {
     return {.grad_scale = options_.grad_scale, .codec = &codecs_.plan()->compressor()};
   }
+  Devices* devices() override { return tensors_->devices(); }
 
  private:
   DistStore(wire::StoreMode mode, const KVStoreOptions& options,

@@ -74,6 +74,7 @@ class GuardedStore final : public KVStore {
   std::string type() const override { return store_->type(); }
   StoreTotals totals() const override { return store_->totals(); }
   PushTreatment push_treatment() const override { return store_->push_treatment(); }
+  Devices* devices() override { return store_->devices(); }
   PushCounts push_counts(const Key& key) const override { return store_->push_counts(key); }
   bool measuring() const override { return store_->measuring(); }
   uint64_t former_rounds() const override { return store_->former_rounds(); }

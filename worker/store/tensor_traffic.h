@@ -95,6 +95,7 @@ class TensorTraffic final {
 
   StoreTotals totals() const;
   GradientStaging* staging() { return &staging_; }
+  Devices* devices() { return &devices_; }
   PushPipeline* pushes() { return &push_; }
   PhasedPushes* phases() { return &phases_; }
   PullMerger* pulls() { return &pull_; }

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "proto/base/key.h"
 #include "proto/slimps.pb.h"
+#include "worker/device/place.h"
 
 namespace slimps {
 
@@ -30,6 +31,7 @@ struct InitTensor {
   std::optional<wire::LayerKind> layer = std::nullopt;  // nullopt: LayerByShape
   wire::DType dtype = wire::FLOAT32;  // on the wire and when pulled; the servers keep fp32
   size_t partition_elements = 0;      // not 0: for this tensor, in place of the store's
+  Place place = {};                   // where `value` lies
 
   wire::LayerKind declared_layer() const { return layer.value_or(LayerByShape(shape)); }
 };

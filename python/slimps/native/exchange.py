@@ -9,16 +9,18 @@
 
 from __future__ import annotations
 
+import collections
 import ctypes
 import dataclasses
 import os
 from ctypes import byref, c_void_p, sizeof
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, Callable, Deque, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
 from slimps.native import structs
 from slimps.native.arrays import Array, address, address_to_write, place_of, shape_of
+from slimps.native.gpu_array import GpuArray
 from slimps.native.library import check, lib, sized, text
 from slimps.native.optimizer import Optimizer, OptimizerSpec
 from slimps.native.store import Store
@@ -47,7 +49,7 @@ class Exchange:
         names: Sequence[str],
         shapes: Sequence[Sequence[int]],
         layers: Sequence[str],
-        arrays: Sequence[np.ndarray],
+        arrays: Sequence[Array],
         spec: OptimizerSpec,
         settings: ExchangeSettings,
     ) -> None:
@@ -55,8 +57,11 @@ class Exchange:
         self._store = store
         self._call = store.new_call()
         self._exchange = c_void_p()
-        self._gradients: List[Array] = []  # of this step
+        self._gradients: List[Array] = []  # of this step, on the host
+        # On GPUs, in the order of their pushes: those that the library may still read.
+        self._on_loan: Deque[Tuple[int, GpuArray]] = collections.deque()
         extents = [shape_of(shape) for shape in shapes]
+        places = [place_of(array) for array in arrays]
         parameters = (structs.Parameter * len(names))(
             *(
                 structs.Parameter(
@@ -66,8 +71,10 @@ class Exchange:
                     len(shape),
                     address_to_write(array),
                     structs.LAYERS.index(layer),
+                    0,
+                    ctypes.addressof(place),
                 )
-                for name, shape, layer, array in zip(names, extents, layers, arrays)
+                for name, shape, layer, array, place in zip(names, extents, layers, arrays, places)
             )
         )
         store.keep(arrays)  # a pull may still be under way when the exchange is gone
@@ -87,15 +94,22 @@ class Exchange:
             optimizer.pointer,
             byref(given),
             byref(self._exchange),
-            lent=(extents, optimizer),
+            lent=(extents, places, optimizer),
         )
 
     def begin_step(self) -> None:
         self._run(lib.slimps_exchange_begin_step, self._exchange)
 
     def on_gradient(self, index: int, gradient: Array) -> None:
-        """Pushes one parameter's gradient, which must not change until end_step."""
-        self._gradients.append(gradient)
+        """Pushes one parameter's gradient, which must not change until end_step.
+
+        One on a GPU is kept until the library has read it.
+        """
+        self._release_read()
+        if isinstance(gradient, GpuArray):
+            self._on_loan.append((index, gradient))
+        else:
+            self._gradients.append(gradient)
         self._run(
             lib.slimps_exchange_gradient_at,
             self._exchange,
@@ -124,13 +138,14 @@ class Exchange:
         )
 
     def end_step(self) -> None:
+        lent = self._gradients, self._on_loan
         try:
-            self._run(lib.slimps_exchange_end_step, self._exchange, lent=self._gradients)
+            self._run(lib.slimps_exchange_end_step, self._exchange, lent=lent)
         except BaseException:
-            self._store.keep(self._gradients)  # the library may still read them
+            self._store.keep(lent)  # the library may still read them
             raise
         finally:
-            self._gradients = []
+            self._gradients, self._on_loan = [], collections.deque()
 
     def set_hyper(
         self, index: int, learning_rate: float, weight_decay: float, momentum: float
@@ -144,6 +159,17 @@ class Exchange:
             weight_decay,
             momentum,
         )
+
+    def is_read(self, index: int) -> bool:
+        """True if this step no longer reads a parameter's gradient, which is on a GPU."""
+        found = ctypes.c_int32()
+        check(lib.slimps_exchange_is_read(self._exchange, index, byref(found)))
+        return found.value == 1
+
+    def _release_read(self) -> None:
+        """Frees gradients on GPUs that were read. Each GPU's are read in their order."""
+        while self._on_loan and self.is_read(self._on_loan[0][0]):
+            self._on_loan.popleft()
 
     def drain(self) -> None:
         self._run(lib.slimps_exchange_drain, self._exchange)

@@ -17,7 +17,7 @@ from typing import Any, Tuple
 from slimps import errors
 from slimps.native import structs
 
-API_VERSION = 1006  # the oldest that has everything used here
+API_VERSION = 1007  # the oldest that has everything used here
 PATH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libslimps.so.1")
 
 _KEY = structs.Key
@@ -78,6 +78,7 @@ _STATUS = {
     "exchange_create": (c_void_p, c_void_p, c_size_t, c_void_p, c_void_p, c_void_p),
     "exchange_begin_step": (c_void_p,),
     "exchange_gradient_at": (c_void_p, c_size_t, c_void_p, c_size_t, c_void_p),
+    "exchange_is_read": (c_void_p, c_size_t, c_void_p),
     "exchange_rows": (c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_size_t),
     "exchange_end_step": (c_void_p,),
     "exchange_set_hyper": (c_void_p, c_size_t, c_double, c_double, c_double),

@@ -94,7 +94,7 @@ class Store:
         self,
         names: Sequence[Name],
         shapes: Sequence[Sequence[int]],
-        values: Sequence[np.ndarray],
+        values: Sequence[Array],
         halves: Sequence[bool],
         layers: Sequence[str],
     ) -> None:

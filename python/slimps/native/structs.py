@@ -50,6 +50,7 @@ class Parameter(ctypes.Structure):
         ("values", c_void_p),
         ("layer", c_int32),
         ("reserved", c_int32),
+        ("place", c_void_p),
     ]
 
 

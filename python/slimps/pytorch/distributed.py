@@ -145,7 +145,6 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
         spec.rescale_grad = self.store.unscale
         # Longer than the store's timeout, so that the store's error, which says more, comes first.
         settings.timeout_s = self.store.timeout_s + 5
-        self._settings = settings
         self._backup_model = backup_model
         of_rows = list(rows.expected(named_parameters, self._names, self._parameters))
         for name in of_rows:
@@ -348,8 +347,7 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
         elif isinstance(self._exchange, NodeExchange):
             self._exchange.on_gradient(index, gradient)
         else:
-            memory = params.gradient_memory(gradient, name, self._settings)
-            self._exchange.on_gradient(index, memory)
+            self._exchange.on_gradient(index, params.gradient_memory(gradient, name))
         self._out[index] = changes.Sent.now(gradient, self._steps)
 
     def _tell_hyper(self) -> None:

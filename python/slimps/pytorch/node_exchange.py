@@ -163,7 +163,7 @@ class NodeExchange:
             bucket.tensor.mul_(self._node.share_of_mean)
             for index, values, mark in zip(bucket.indices, bucket.values, bucket.marks.tolist()):
                 if mark > 0:
-                    memory = params.gradient_memory(values, self._names[index], self._settings)
+                    memory = params.gradient_memory(values, self._names[index])
                     self._exchange.on_gradient(index, memory)
 
     def _share_weights(self) -> None:

@@ -181,11 +181,10 @@ def bits_of(parameter: torch.Tensor) -> np.ndarray:
 
 
 def packed_gradient(gradient: torch.Tensor, name: str) -> np.ndarray:
-    """Returns a gradient's values as a packed array, without a copy if it is contiguous float32.
+    """Returns a gradient's values on the host as a packed array.
 
-    Of a gradient on a GPU it is a copy.
+    They are not copied if they are contiguous float32.
     """
-    gradient = gpu.on_host(gradient)
     if gradient.layout == torch.strided:
         gradient = gradient.detach().contiguous()
         if gradient.dtype in _HALVES:
@@ -193,14 +192,9 @@ def packed_gradient(gradient: torch.Tensor, name: str) -> np.ndarray:
     return memory_of(gradient, "gradient of %s" % name)
 
 
-def gradient_memory(
-    gradient: torch.Tensor, name: str, settings: native.ExchangeSettings
-) -> Union[np.ndarray, native.GpuArray]:
-    """Returns a dense gradient as the exchange takes it: memory of its GPU, or packed on the host.
-
-    The backup model and checks for NaN read gradients on the host.
-    """
-    if gpu.is_on(gradient) and not settings.backup_model and not settings.skip_non_finite:
+def gradient_memory(gradient: torch.Tensor, name: str) -> native.Array:
+    """Returns a dense gradient as the exchange takes it, on its GPU or packed on the host."""
+    if gpu.is_on(gradient):
         return gpu.gradient_of(gradient, name)
     return packed_gradient(gradient, name)
 

@@ -14,6 +14,7 @@ FAKE = os.path.abspath("tests/worker/device/cuda/fake_libcuda")
     [
         "trains_as_on_the_cpu",
         "no_master_changes_while_it_is_copied",
+        "copies_of_gradients_are_freed_before_the_step_ends",
         "a_hook_takes_buckets_of_a_gpu",
         "buffers_of_a_gpu_get_rank_0s_values",
         "half_precision_is_converted",

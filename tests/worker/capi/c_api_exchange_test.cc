@@ -198,6 +198,10 @@ TEST_F(CApiExchange, ParametersThatMakeNoSenseAreRefused) {
   refused([](auto& p) { p.values = nullptr; }, "parameters[1].values: expected 1 elements");
   refused([](auto& p) { p.layer = 7; }, "parameters[1].layer: expected 0 to 6, got 7");
   refused([](auto& p) { p.reserved = 1; }, "parameters[1].reserved: expected 0 to 0, got 1");
+  const slimps_place lent = {SLIMPS_LENT, 0, nullptr}, negative = {SLIMPS_CUDA, -1, nullptr};
+  refused([&](auto& p) { p.place = &lent; }, "parameters[1].place.kind: expected 0 to 1, got 2");
+  refused([&](auto& p) { p.place = &negative; },
+          "parameters[1].place.device: expected a GPU's number, got -1");
   refused([](auto& p) { p.name = "a"; }, "a");
 }
 
@@ -205,6 +209,7 @@ TEST_F(CApiExchange, CallsThatMakeNoSenseAreRefused) {
   const slimps_exchange_settings settings = SLIMPS_EXCHANGE_SETTINGS;
   slimps_exchange* made = nullptr;
   const float one = 1;
+  int32_t is_read = 7;
   slimps_exchange_times times = {};
   EXPECT_C_REFUSES(slimps_exchange_create(nullptr, parameters_, 2, sgd_.get(), &settings, &made),
                    "store: expected a pointer");
@@ -221,6 +226,7 @@ TEST_F(CApiExchange, CallsThatMakeNoSenseAreRefused) {
   EXPECT_C_REFUSES(slimps_exchange_gradient(made, 0, &one, 1), "exchange: expected a pointer");
   EXPECT_C_REFUSES(slimps_exchange_rows(made, 0, nullptr, 0, &one, 1),
                    "exchange: expected a pointer");
+  EXPECT_C_REFUSES(slimps_exchange_is_read(made, 0, &is_read), "exchange: expected a pointer");
   EXPECT_C_REFUSES(slimps_exchange_end_step(made), "exchange: expected a pointer");
   EXPECT_C_REFUSES(slimps_exchange_set_hyper(made, 0, 1, 0, SLIMPS_OWN_MOMENTUM),
                    "exchange: expected a pointer");
@@ -233,6 +239,10 @@ TEST_F(CApiExchange, CallsThatMakeNoSenseAreRefused) {
   EXPECT_C_FAILS(slimps_exchange_gradient(exchange, 2, &one, 1), SLIMPS_OUT_OF_RANGE,
                  "index: expected one below 2, got 2");
   EXPECT_C_REFUSES(slimps_exchange_gradient(exchange, 1, nullptr, 1), "gradient: expected 1");
+  EXPECT_C_FAILS(slimps_exchange_is_read(exchange, 2, &is_read), SLIMPS_OUT_OF_RANGE, "below 2");
+  EXPECT_C_REFUSES(slimps_exchange_is_read(exchange, 1, nullptr), "is_read: expected a pointer");
+  EXPECT_C_OK(slimps_exchange_is_read(exchange, 1, &is_read));
+  EXPECT_EQ(is_read, 0) << "there is none";
   EXPECT_C_FAILS(slimps_exchange_rows(exchange, 2, nullptr, 0, &one, 1), SLIMPS_OUT_OF_RANGE,
                  "index: expected one below 2, got 2");
   EXPECT_C_REFUSES(slimps_exchange_rows(exchange, 1, nullptr, 1, &one, 1), "rows: expected 1");

@@ -24,6 +24,7 @@ LATER = {
     "slimps_former_rounds": "6",
     "slimps_load": "6",
     "slimps_save": "6",
+    "slimps_exchange_is_read": "7",
 }
 # As version 1.0 was.
 FIRST = os.path.abspath("tests/worker/capi/c_api_1_0")

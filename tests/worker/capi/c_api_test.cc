@@ -44,8 +44,8 @@ TEST(CApiBasics, LayoutIsThatOfVersion11) {
   EXPECT_EQ(sizeof(slimps_threshold_row), 40u);
   EXPECT_EQ(offsetof(slimps_item, out), 48u);
   EXPECT_EQ(offsetof(slimps_item, elements), 56u);
-  EXPECT_EQ(sizeof(slimps_parameter), 48u);
   EXPECT_EQ(offsetof(slimps_parameter, layer), 40u);
+  EXPECT_EQ(offsetof(slimps_parameter, reserved), 44u);
   EXPECT_EQ(sizeof(slimps_exchange_settings), 32u);
   EXPECT_EQ(sizeof(slimps_exchange_times), 32u);
   EXPECT_EQ(SLIMPS_LAYER_OTHER, 6);
@@ -64,6 +64,11 @@ TEST(CApiBasics, LayoutIsThatOfVersion13) {
   EXPECT_EQ(offsetof(slimps_item, places), 64u);
   EXPECT_EQ(sizeof(slimps_place), 16u);
   EXPECT_EQ(offsetof(slimps_place, stream), 8u);
+}
+
+TEST(CApiBasics, LayoutIsThatOfVersion17) {
+  EXPECT_EQ(sizeof(slimps_parameter), 56u);
+  EXPECT_EQ(offsetof(slimps_parameter, place), 48u);
 }
 
 // Copies from and to GPUs: tests/python/gpu_test.py.

@@ -109,6 +109,28 @@ TEST(HostPool, IdleBlocksGoBeforeTheLimitIsExceeded) {
   EXPECT_EQ(pool->stats().bytes_idle, 0u);
 }
 
+TEST(HostPool, BuffersThatAreKeptLeaveTheLimitToTheOthers) {
+  Machine machine;
+  auto pool = MakePool(&machine);
+  pool->Limit(100 * 4096);
+  auto kept = *pool->Keep(90 * 1024);
+  { auto passing = *pool->Acquire(60 * 1024); }
+  auto smaller = *pool->Acquire(30 * 1024);
+  EXPECT_EQ(machine.held, (90u + 60 + 30) * 4096) << "nothing had to go";
+  kept->floats()[90 * 1024 - 1] = 1;
+  kept.reset();
+  EXPECT_EQ(machine.held, (60u + 30) * 4096) << "freed, not idle";
+  EXPECT_EQ(pool->stats().bytes_idle, 60u * 4096);
+}
+
+TEST(HostPool, ABufferThatIsKeptGetsTheMemoryOfIdleBlocks) {
+  Machine machine{.limit = 100 * 4096};
+  auto pool = MakePool(&machine);
+  { auto big = *pool->Acquire(80 * 1024); }
+  EXPECT_TRUE(pool->Keep(90 * 1024).ok());
+  EXPECT_EQ(pool->Keep(101 * 1024).status().code(), absl::StatusCode::kResourceExhausted);
+}
+
 TEST(HostPool, ABufferKeepsItsPoolAlive) {
   Machine machine;
   auto pool = MakePool(&machine);

@@ -33,6 +33,9 @@ class CountingDevice final : public Device {
     most = std::max(most.load(), live.load());
     return std::make_unique<Counted>(this, elements);
   }
+  absl::StatusOr<std::unique_ptr<HostBuffer>> KeepHost(size_t elements) override {
+    return AllocateHost(elements);
+  }
   void LimitHost(size_t bytes) override { limit = bytes; }
   absl::Status CheckReachable(std::span<const float>, StreamHandle) override {
     return absl::OkStatus();

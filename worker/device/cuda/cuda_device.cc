@@ -265,6 +265,9 @@ class CudaDevice final : public Device {
   absl::StatusOr<std::unique_ptr<HostBuffer>> AllocateHost(size_t elements) override {
     return pool_->Acquire(elements);
   }
+  absl::StatusOr<std::unique_ptr<HostBuffer>> KeepHost(size_t elements) override {
+    return pool_->Keep(elements);
+  }
   void LimitHost(size_t bytes) override { pool_->Limit(bytes); }
 
   absl::Status CheckReachable(std::span<const float> values, StreamHandle stream) override {

@@ -73,6 +73,11 @@ class CudaDriver {
 // message says which.
 absl::StatusOr<CudaDriver*> LoadCudaDriver();
 
+// Returns the GPU that memory lies on; nullopt: it is memory of the host, or this process does not
+// use the CUDA driver, so that it can have no other. Opens and starts nothing, and needs no
+// context.
+std::optional<int> GpuOfAddress(const void* memory);
+
 // A GPU's primary context, held. Shared by all that needs it: a pinned block may outlive its
 // device. Thread-safe.
 class CudaContext final {
