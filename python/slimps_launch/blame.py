@@ -49,7 +49,8 @@ class Report:
 
     @staticmethod
     def _guilt(node, named):
-        return (node.stopped, node.status >= 0, node is not named, node.status == 0)
+        ended_after = is_over(node) or node.status == 0
+        return (node.stopped, node.status >= 0, node is not named, ended_after)
 
     def why(self, failed):
         """Returns in one line which process failed, and its error."""
