@@ -8,8 +8,10 @@ from slimps_launch import job_output
 
 # The scheduler's words for the node whose failure ended a job.
 BLAMED = re.compile(r"(worker|server) (\d+) \(host [^)]*\)(?! listens at| is there)")
+# What daemons and workers say if somebody has ended the job by a signal to the scheduler.
+STOPPED = "the scheduler was stopped by "
 # What a daemon says that ends because the job has ended, whoever is to blame.
-OVER = re.compile(r"the scheduler was stopped by |the job is over")
+OVER = re.compile(STOPPED + "|the job is over")
 
 
 def blamed(nodes, failed):
@@ -27,6 +29,11 @@ def blamed(nodes, failed):
 def is_over(node):
     """True if a node that failed says that the job has ended before it."""
     return any(OVER.search(line) for line in list(node.last_lines))
+
+
+def was_stopped(nodes):
+    """True if one of the nodes says that somebody has stopped the scheduler."""
+    return any(STOPPED in line for node in nodes for line in list(node.last_lines))
 
 
 class Report:
@@ -49,7 +56,8 @@ class Report:
 
     @staticmethod
     def _guilt(node, named):
-        return (node.stopped, node.status >= 0, node is not named, node.status == 0)
+        ended_after = is_over(node) or node.status == 0
+        return (node.stopped, node.status >= 0, node is not named, ended_after)
 
     def why(self, failed):
         """Returns in one line which process failed, and its error."""

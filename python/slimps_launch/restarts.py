@@ -256,9 +256,10 @@ class Restarts:
         A job in which no process died has failed by itself, and would meet that again.
         """
         job = self.launcher.job
-        if self.left == 0 or job.checkpoints is None:
+        nodes = self.launcher.all_nodes()
+        if self.left == 0 or job.checkpoints is None or blame.was_stopped(nodes):
             return None
-        named, _ = blame.blamed(self.launcher.all_nodes(), failed)
+        named, _ = blame.blamed(nodes, failed)
         is_silent = named is not None and named.status is None  # its machine is lost
         if not (self.death or is_silent or any(self._is_death(node) for node in failed)):
             return None

@@ -65,11 +65,14 @@ def test_who_stops_the_scheduler_ends_the_job(tmp_path):
     with Command(launch(*flags) + SAVING + [str(tmp_path)]) as job:
         job.wait_for("waits: ", 2)
         assert whole(saved, "step-000000020"), job.said
+        os.kill(pids_of(job, "DMLC_WORKER_ID=1")[0], signal.SIGKILL)
+        job.wait_for("waits: rank 1", 2)
         os.kill(pids_of(job, "DMLC_ROLE=scheduler")[0], signal.SIGTERM)
         (tmp_path / "go").touch()
         assert job.status() == 1
         job.wait_for("slimps: the job failed: .*the scheduler was stopped by Terminated")
-        assert "again" not in job.said and "goes back" not in job.said, job.said
+        assert "goes back" not in job.said, job.said
+        assert not [line for line in job.lines if "server" in line and " started again" in line]
 
 
 def test_a_python_job_goes_back_and_ends_with_the_same_bits(tmp_path):

@@ -6,7 +6,7 @@ import signal
 
 import commands
 import pytest
-from commands import DEMO, SLIMPS, SMALL, TRAIN, Command
+from commands import DEMO, SAVING, SLIMPS, SMALL, TRAIN, Command
 
 OPENMPI, MPICH = "mpirun.openmpi --oversubscribe", "mpirun.mpich"
 # OpenMPI would not run as root, as which tests may run.
@@ -76,6 +76,19 @@ def test_a_killed_launcher_leaves_nobody_behind(mpirun):
         job.wait_for("ready: ", 2)
         job.process.kill()
         assert job.nobody_is_left(), job.said
+
+
+def test_a_job_that_is_started_again_goes_on_from_its_checkpoint(mpirun, tmp_path):
+    (tmp_path / "go").touch()
+    resume = ["--checkpoint", str(tmp_path / "saved"), "--resume", "--"] + SAVING + [str(tmp_path)]
+    port = commands.free_port()
+    run = SLIMPS + ["run", "--servers=2", "--scheduler=127.0.0.1:%d" % port]
+    ended = []
+    for line in (LAUNCH, mpirun.split() + ["-n", "4"] + run):
+        with Command(line + resume, SLIMPS_MPIRUN=mpirun, **AS_ROOT) as job:
+            assert job.status() == 0, job.said
+            ended.append(job.wait_for("weights (.*), from round (.*)", 2)[0].groups())
+    assert ended == [(ended[0][0], "0"), (ended[0][0], "40")]
 
 
 def test_what_is_no_mpirun_is_refused_in_one_line():
