@@ -173,9 +173,10 @@ const Member* MembershipTable::GoneTogether(const wire::NodeRef& node) const {
   const Member* const self = Find({node.role(), node.rank()});
   for (const auto& [place, member] : members_) {
     if (place.first == node.role() || !member.IsGone()) continue;
-    const bool is_saved =
-        member.entry.away() && self != nullptr && self->saved_epoch >= member.away_epoch;
-    if (!is_saved) return &member;
+    const auto has_saved = [](const Member& server, const Member& worker) {
+      return worker.entry.away() && server.saved_epoch >= worker.away_epoch;
+    };
+    if (self == nullptr || (!has_saved(*self, member) && !has_saved(member, *self))) return &member;
   }
   return nullptr;
 }
@@ -324,9 +325,10 @@ bool MembershipTable::AnyLeft(wire::Role role) const {
   });
 }
 
-uint32_t MembershipTable::LiveMembersOf(wire::Role role) const {
+uint32_t MembershipTable::CountPresent(wire::Role role) const {
   return static_cast<uint32_t>(std::ranges::count_if(members_, [role](const auto& one) {
-    return one.first.first == role && one.second.state == MemberState::kLive;
+    return one.first.first == role && one.second.state != MemberState::kLeft &&
+           !one.second.entry.away();
   }));
 }
 

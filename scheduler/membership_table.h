@@ -177,7 +177,8 @@ class MembershipTable final {
   // are away.
   bool AllLeft(wire::Role role) const;
   bool AnyLeft(wire::Role role) const;
-  uint32_t LiveMembersOf(wire::Role role) const;
+  // Counts the members that have neither left nor are away. A lost one counts.
+  uint32_t CountPresent(wire::Role role) const;
 
   // Returns nullptr if no member has that place. Valid until the next Register or Remove.
   const Member* Find(const Place& place) const;

@@ -303,7 +303,7 @@ Outbox SchedulerState::Tick(SteadyTime now, SteadyTime delivered_until) {
                       absl::FormatDuration(options_.heartbeat_timeout)),
          now, &out);
   }
-  if (phase_ == Phase::kRunning) LeaveBehind(now, &out);
+  if (phase_ == Phase::kRunning) LeaveBehind(now, heard_until, &out);
   if (const Member* lost = members_.GivenUp(now); lost != nullptr && phase_ == Phase::kRunning) {
     Fail(lost->entry.node(),
          absl::StrCat(lost->ToString(), " is gone, and no new process took its place within ",

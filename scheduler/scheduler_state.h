@@ -122,7 +122,7 @@ class SchedulerState final {
   void HandleMember(const Member& member, const wire::Header& header, SteadyTime now, Outbox* out);
   void HandleGoodbye(const Member& member, const wire::Header& header, SteadyTime now, Outbox* out);
   // Goes on without the workers that were waited for long enough. Where none is left, fails.
-  void LeaveBehind(SteadyTime now, Outbox* out);
+  void LeaveBehind(SteadyTime now, SteadyTime heard_until, Outbox* out);
   // Ends the job if all workers have left it.
   void EndIfAllLeft(SteadyTime now, Outbox* out);
   // Adds what `member` said to the journal.

@@ -20,11 +20,11 @@ void SchedulerState::Lose(const Member& member, const std::string& reason, Stead
   joining_.Awaited(reason, may_stay_away ? options_.worker_timeout : options_.restart_timeout);
 }
 
-void SchedulerState::LeaveBehind(SteadyTime now, Outbox* out) {
-  while (const Member* const gone = members_.StaysAway(now)) {
+void SchedulerState::LeaveBehind(SteadyTime now, SteadyTime heard_until, Outbox* out) {
+  while (const Member* const gone = members_.StaysAway(heard_until)) {
     const wire::NodeRef node = gone->entry.node();
     const std::string who = gone->ToString();
-    const bool is_last = members_.LiveMembersOf(wire::WORKER) == 0;
+    const bool is_last = members_.CountPresent(wire::WORKER) == 1;
     if (is_last && !members_.AnyLeft(wire::WORKER)) {
       return Fail(node, absl::StrCat(who, " is gone, and no worker is left"), now, out);
     }

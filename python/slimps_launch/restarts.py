@@ -21,6 +21,7 @@ USAGE = 2  # the status of a daemon that was called wrongly
 # Seconds that the others wait for a daemon to come back. With the heartbeat's 10 s it is less than
 # the minute that a push may take.
 WAIT = 40
+SILENCE = 10  # seconds after which the scheduler misses a node
 # A process that ends so soon after it was started again has failed at its start. It then waits
 # FIRST_DELAY, twice as long each further time, and LONGEST_DELAY at most: five tries within WAIT.
 AT_ITS_START = 5.0
@@ -75,8 +76,8 @@ def add_flags(parser):
         "--worker_timeout",
         type=seconds,
         metavar="SECONDS",
-        help="go on without a worker that has been gone for so long, and was killed by a signal or "
-        "is silent (default: the job ends) (--on local, --on ssh)",
+        help="go on without a worker that a signal killed or stopped and that has been missed for "
+        "so long (default: the job ends) (--on local, --on ssh)",
     )
 
 
@@ -234,13 +235,16 @@ class Restarts:
             for one in self.launcher.all_nodes()
             if one.role == "worker" and one is not node and one.status is None
         ]
-        killed = node.role == "worker" and node.status < 0 and not node.stopped
+        # A stopped process that wakes up ends, because its rank is gone.
+        fenced = any("does not know this process any more" in line for line in node.last_lines)
+        killed = node.role == "worker" and (node.status < 0 or fenced) and not node.stopped
         if not after or not killed or not others:
             return False
+        self.launcher.job.end_grace += after + SILENCE
         self.launcher.say("slimps: %s %s" % (node.name, node.describe_end()))
         self.launcher.say(
-            "slimps: after %d s the job goes on without %s; no restarts are left"
-            % (after, node.name)
+            "slimps: the job goes on without %s once it has been missed for %d s"
+            % (node.name, after)
         )
         return True
 

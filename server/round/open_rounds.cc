@@ -25,17 +25,18 @@ absl::StatusOr<PushVerdict> OpenRounds::Push(PushRecord push,
                                              std::shared_ptr<const ChangeCodec> change,
                                              std::optional<wire::Hyper> hyper) {
   const uint32_t worker = push.worker;
+  const bool left_out = push.left_out;  // then it chooses nothing
   // Allocated before the push counts, so that nothing can fail afterwards. If the push throws, the
   // entry stays behind empty, and any worker overrides it.
   const auto [choice, is_first] = choices_.try_emplace(push.round, Choice());
   absl::StatusOr<PushVerdict> verdict = ledger_.Push(std::move(push));
   if (verdict.ok() && *verdict == PushVerdict::kAccepted) {
     Choice& chosen = choice->second;
-    if (worker < chosen.worker) {
+    if (worker < chosen.worker && !left_out) {
       chosen.worker = worker;
       chosen.codec = std::move(change);
     }
-    if (hyper.has_value() && worker < chosen.hyper_worker) {
+    if (hyper.has_value() && worker < chosen.hyper_worker && !left_out) {
       chosen.hyper_worker = worker;
       chosen.hyper = std::move(hyper);
     }

@@ -179,10 +179,10 @@ class Partition final {
                                          std::optional<wire::Hyper> hyper);
   // Checks that round `round` is one of momenta or of gradients, as `pushed_as` says.
   absl::Status CheckPushedAs(uint64_t round, PushedAs pushed_as) const;
-  // Makes the next version of views_, which hold the round of so many workers.
   static absl::StatusOr<std::unique_ptr<Partition>> Restore(const PartitionImage& image,
                                                             PartitionSpec spec, uint64_t checksum,
                                                             ChangeCodecs* codecs);
+  // Makes the next version of views_, which hold the round of so many workers.
   void Apply(uint32_t contributors, std::optional<wire::Hyper> hyper,
              const MasterWeights::Next& next);
   void StepRound(uint32_t contributors, std::optional<wire::Hyper> hyper,

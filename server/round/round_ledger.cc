@@ -56,8 +56,8 @@ absl::StatusOr<PushVerdict> RoundLedger::Push(PushRecord push) {
                                                       leaves_from_[push.worker],
                                                       " but pushes round ", push.round));
   }
-  // The round was applied, so the push of this active worker was in it. Only its checksum is
-  // forgotten.
+  // The round was applied, so the push of this active worker was in it, and only its checksum is
+  // forgotten. A worker that was away meanwhile pushes nothing in rounds before its return.
   if (push.round <= version_) {
     if (simulation::Is(Mutant::kForgottenIsError)) return absl::FailedPreconditionError("old");
     return PushVerdict::kDuplicate;

@@ -131,7 +131,7 @@ absl::StatusOr<uint64_t> ShardState::HandlePush(uint32_t worker, PushWork work) 
   SLIMPS_ASSIGN_OR_RETURN(const PushVerdict verdict,
                           SayingWhatFor("a push", partition.spec().name, push));
   if (verdict == PushVerdict::kAccepted) {
-    slot.priority = item.priority();
+    if (!item.left_out()) slot.priority = item.priority();
     NoteCompletion(slot);
     if (partition.applies_at_once()) AnswerReady(slot);
   }

@@ -190,6 +190,7 @@ void ShardState::ApplyStaged(std::shared_ptr<const Optimizer> optimizer) {
     if (slot.complete.has_value()) complete_.erase(*slot.complete);
     slot.complete.reset();
     slot.partition = std::move(partition);
+    for (const uint32_t worker : away_) slot.partition->SetAway(worker);
     NoteCompletion(slot);
   }
   DropStaged();

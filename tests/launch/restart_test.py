@@ -70,7 +70,7 @@ class RestartTest(JobCase):
         self.assertRegex(
             self.out.getvalue(),
             "slimps: worker(.) was killed by SIGKILL\n"
-            r"slimps: after 7 s the job goes on without worker\1",
+            r"slimps: the job goes on without worker\1 once it has been missed for 7 s",
         )
 
     def test_the_last_worker_is_not_left_behind(self):

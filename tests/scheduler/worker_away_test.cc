@@ -109,6 +109,14 @@ TEST_F(WorkerAwayTest, ItsFormerProcessIsFencedAndANewOneTakesThePlaceAtAnyTime)
   EXPECT_TRUE(Visit(kWorker0, 1).empty()) << "barriers wait for it again";
 }
 
+TEST_F(WorkerAwayTest, ItComesBackWhileAServerThatHasSavedIsGone) {
+  GoAway();
+  SaySaved(state_->members().epoch());
+  Lose(kServer);
+  EXPECT_EQ(ComeBack().size(), 2u);
+  EXPECT_EQ(state_->phase(), Phase::kRunning);
+}
+
 TEST_F(WorkerAwayTest, TheLastWorkerIsNotLeftBehind) {
   GoAway();
   clock_.Advance(absl::Seconds(11));

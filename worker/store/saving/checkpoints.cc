@@ -82,10 +82,16 @@ uint64_t Checkpoints::DrawId() {
 
 absl::StatusOr<uint64_t> Checkpoints::IdOfWorker0(uint64_t id) {
   if (parts_.node->rank() != 0) id = 0;
-  std::vector<double> halves = {static_cast<double>(id >> 32),
-                                static_cast<double>(id & 0xFFFFFFFF)};
-  SLIMPS_ASSIGN_OR_RETURN(halves, parts_.node->Sum("the number of a checkpoint", halves));
-  return (static_cast<uint64_t>(halves[0]) << 32) + static_cast<uint64_t>(halves[1]);
+  // Its halves, and how many workers there are: one that is away or has left does not come.
+  std::vector<double> sums = {static_cast<double>(id >> 32), static_cast<double>(id & 0xFFFFFFFF),
+                              1.0};
+  SLIMPS_ASSIGN_OR_RETURN(sums, parts_.node->Sum("the number of a checkpoint", sums));
+  if (sums[2] != options_.num_workers) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("a checkpoint has the state of every worker: expected ", options_.num_workers,
+                     " workers, ", sums[2], " are in the job"));
+  }
+  return (static_cast<uint64_t>(sums[0]) << 32) + static_cast<uint64_t>(sums[1]);
 }
 
 CheckpointManifest Checkpoints::DescribeJob(uint64_t id) const {
