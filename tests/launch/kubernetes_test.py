@@ -101,7 +101,7 @@ def test_what_is_missing_is_told_in_one_line():
     both = refused("--image=x", "--insecure", "--keys=k", "--", "true")
     assert "--keys and --insecure exclude each other" in both
     many = refused("--image=x", "--workers=4096", "--servers=4096", "--", "true")
-    assert "a Secret holds 1048576: expected fewer nodes" in many
+    assert "room for the keys of 4096 nodes, got 8192: expected fewer" in many
 
 
 def pod_of(manifests):

@@ -17,7 +17,7 @@ from slimps_launch.identity import keys
 PORT = 9091
 KEYS = "slimps-keys"  # the name of a pod's volume
 KEYS_AT = "/run/secrets/slimps"
-SECRET_MOST = 1 << 20  # bytes that a Secret may have
+MOST_NODES = 4096  # whose keys, some 210 bytes each, fit into a Secret of at most 1 MiB
 NAME = re.compile(r"[a-z]([a-z0-9-]{0,50}[a-z0-9])?")
 
 
@@ -44,10 +44,11 @@ def print_manifests(parser, options, command):
         parser.error("--keys and --insecure exclude each other")
     make = train_job if options.train_job else plain_job
     manifests = make(options, command)
+    if not options.insecure:
+        manifests.insert(0, secret(options))
     print("# kubectl apply -f FILE")
     if not options.insecure:
         print("# Keep it secret: it has the keys of the job's nodes.")
-        manifests.insert(0, secret(options))
     for number, manifest in enumerate(manifests):
         if number:
             print("---")
@@ -60,6 +61,12 @@ def secret(options):
 
     LaunchError: the folder has not all; there are too many for a Secret.
     """
+    nodes = options.workers + options.servers
+    if nodes > MOST_NODES:
+        raise errors.LaunchError(
+            "--on k8s: a Secret has room for the keys of %d nodes, got %d: expected fewer, or "
+            "--insecure" % (MOST_NODES, nodes)
+        )
     with tempfile.TemporaryDirectory(prefix="slimps-keys-") as temporary:
         if options.keys:
             folder = keys.Folder(options.keys)
@@ -72,12 +79,6 @@ def secret(options):
         }
         with open(folder.allow, encoding="ascii") as allow:
             files[keys.ALLOW] = allow.read()
-    size = sum(map(len, files.values()))
-    if size > SECRET_MOST:
-        raise errors.LaunchError(
-            "--on k8s: the keys of %d nodes take %d bytes, and a Secret holds %d: expected fewer "
-            "nodes" % (options.workers + options.servers, size, SECRET_MOST)
-        )
     return {
         "apiVersion": "v1",
         "kind": "Secret",
