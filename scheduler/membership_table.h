@@ -41,6 +41,7 @@ struct Member {
   wire::RosterEntry entry;
   PeerId peer = {};
   SteadyTime last_heard;
+  SteadyTime answered;  // when it registered, or answered a probe
   MemberState state = MemberState::kLive;
   SteadyTime lost_at;  // if kLost
   struct Claim {
