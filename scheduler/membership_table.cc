@@ -156,7 +156,7 @@ Member& MembershipTable::Seat(const Place& place, const wire::Header& header, Pe
                               SteadyTime now) {
   const wire::Register& registration = header.register_();
   Member& member = members_[place];
-  member = {.peer = peer, .last_heard = now};
+  member = {.peer = peer, .last_heard = now, .answered = now};
   member.entry.mutable_node()->set_role(place.first);
   member.entry.mutable_node()->set_rank(place.second);
   *member.entry.mutable_endpoints() = registration.endpoints();
@@ -222,6 +222,8 @@ absl::StatusOr<const Member*> MembershipTable::Heard(const wire::Header& header,
       header.job_id() == options_.job_id ? FindIncarnation(IncarnationOf(header)) : nullptr;
   if (member == nullptr) return absl::NotFoundError("not registered with this scheduler");
   SLIMPS_RETURN_IF_ERROR(Hear(peer, now, member));
+  // Only the answer to a probe has no sequence number (MembershipState::AnswerProbe).
+  if (header.has_heartbeat() && header.heartbeat().sequence() == 0) member->answered = now;
   return member;
 }
 

@@ -42,6 +42,7 @@ struct Member {
   wire::RosterEntry entry;
   PeerId peer = {};
   SteadyTime last_heard;
+  SteadyTime answered;  // when it registered, or answered a probe
   MemberState state = MemberState::kLive;
   SteadyTime lost_at;        // if kLost
   uint64_t away_epoch = 0;   // if it is away: the epoch that said so first

@@ -23,7 +23,7 @@ bool Newcomers::Hold(PeerId from, const wire::Header& header, SteadyTime now,
   held->from = from;
   for (const Member* member : former) {
     const bool lives = member->state == MemberState::kLive;
-    if (lives && member->peer != PeerId{} && member->last_heard < held->since) {
+    if (lives && member->peer != PeerId{} && member->answered < held->since) {
       probes->push_back(member->peer);
     }
   }
@@ -34,15 +34,15 @@ std::optional<Newcomers::Settled> Newcomers::TakeSettled(const MembershipTable& 
                                                          SteadyTime heard_until) {
   for (size_t i = 0; i < newcomers_.size(); ++i) {
     const Newcomer& held = newcomers_[i];
-    // A member heard after the newcomer came lives. The others were asked, and have the probe
-    // timeout to answer.
-    const bool is_silent = heard_until - held.since >= members.options().probe_timeout;
+    // The members were asked, and have the probe timeout to answer. What else is heard of one may
+    // be older than its death, and counts only if that time brings no better news.
+    const bool time_is_over = heard_until - held.since >= members.options().probe_timeout;
     const Member* gone = nullptr;
     bool waits = false;
     for (const Member* member : members.FormerSelves(held.header.register_())) {
-      const bool is_lost = member->state == MemberState::kLost;
-      if (!is_lost && member->last_heard >= held.since) continue;
-      if (!member->IsGone() && !is_silent) {
+      const SteadyTime lived_at = time_is_over ? member->last_heard : member->answered;
+      if (!member->IsGone() && lived_at >= held.since) continue;
+      if (!member->IsGone() && !time_is_over) {
         waits = true;
       } else if (gone == nullptr) {
         gone = member;
@@ -51,6 +51,13 @@ std::optional<Newcomers::Settled> Newcomers::TakeSettled(const MembershipTable& 
     if (!waits) return Take(i, gone);
   }
   return std::nullopt;
+}
+
+void Newcomers::WaitAnew(wire::Role role, SteadyTime now) {
+  for (Newcomer& one : newcomers_) {
+    // Later than the registration, which says nothing of the time in which that one waited.
+    if (one.header.register_().role() == role) one.since = now + absl::Nanoseconds(1);
+  }
 }
 
 std::optional<Newcomers::Settled> Newcomers::TakeAny() {

@@ -33,16 +33,20 @@ class Newcomers final {
   // Keeps at most `most` newcomers, so that strangers cannot fill the memory.
   explicit Newcomers(size_t most) : most_(most) {}
 
-  // Keeps the newcomer, and adds to `probes` the members that it may replace and that were not
-  // heard since it came. Returns false, having kept nothing, if it can be admitted or refused at
+  // Keeps the newcomer, and adds to `probes` the members that it may replace and that have not
+  // answered since it came. Returns false, having kept nothing, if it can be admitted or refused at
   // once.
   bool Hold(PeerId from, const wire::Header& header, SteadyTime now, const MembershipTable& members,
             std::vector<PeerId>* probes);
 
-  // Takes the first newcomer whose members have all answered, are gone, or were silent for the
-  // probe timeout; nullopt if there is none. Silence counts up to `heard_until`. InfinitePast:
+  // Takes the first newcomer whose members have all answered the probe, are gone, or had the probe
+  // timeout for it; nullopt if there is none. Silence counts up to `heard_until`. InfinitePast:
   // silence does not count.
   std::optional<Settled> TakeSettled(const MembershipTable& members, SteadyTime heard_until);
+
+  // Lets newcomers of this role wait anew: one of them has just taken a place, and may have died
+  // while it waited.
+  void WaitAnew(wire::Role role, SteadyTime now);
 
   // Takes the first newcomer, whatever its members do; nullopt if there is none. For a job that
   // forms no more.

@@ -82,6 +82,7 @@ void SchedulerState::SettleNewcomers(SteadyTime now, SteadyTime heard_until, Out
     std::optional<Newcomers::Settled> settled =
         open ? newcomers_.TakeSettled(members_, heard_until) : newcomers_.TakeAny();
     if (!settled.has_value()) return;
+    if (settled->gone != nullptr) newcomers_.WaitAnew(settled->header.register_().role(), now);
     if (settled->gone != nullptr && phase_ == Phase::kRunning) {
       Replace(*settled, now, out);
       continue;

@@ -14,17 +14,18 @@ using Phase = SchedulerState::Phase;
 
 constexpr uint64_t kNewServer = 9;
 constexpr uint64_t kNewWorker = 10;
+constexpr uint64_t kNewestServer = 11;
 
 class NodeRestartTest : public SchedulerStateTest {
  protected:
   NodeRestartTest() : SchedulerStateTest(/*restart_timeout=*/absl::Seconds(60)) {}
 
-  std::vector<wire::Header> RegisterAgain(bool restored = true) {
+  std::vector<wire::Header> RegisterAgain(bool restored = true, uint64_t node = kNewServer) {
     clock_.Advance(absl::Milliseconds(1));
-    wire::Header header = RegistrationOf(kNewServer, wire::SERVER);
+    wire::Header header = RegistrationOf(node, wire::SERVER);
     header.mutable_register_()->set_wanted_rank(0);
     header.mutable_register_()->set_restored(restored);
-    return Tell(kNewServer, header);
+    return Tell(node, header);
   }
 
   std::vector<wire::Header> RegisterWorker1Again() {
@@ -88,9 +89,43 @@ TEST_F(NodeRestartTest, AServerThatLivesKeepsItsPlace) {
   EXPECT_TRUE(RegisterAgain().empty());  // the server is asked first
   ASSERT_EQ(Others(kServer).size(), 1u);
   EXPECT_TRUE(Others(kServer)[0].heartbeat().answer_at_once());
-  Heartbeat(kServer);
+  AnswerProbe(kServer);
   ASSERT_EQ(Others(kNewServer).size(), 1u);
   EXPECT_THAT(Others(kNewServer)[0].error().status().message(), HasSubstr("rank 0 is taken"));
+}
+
+TEST_F(NodeRestartTest, WhatADeadServerSaidLastIsNoSignOfLife) {
+  RegisterAll();
+  EXPECT_TRUE(RegisterAgain().empty());
+  Heartbeat(kServer);  // it was on its way when the server died
+  EXPECT_TRUE(Others(kNewServer).empty());
+  state_->ConnectionGone(PeerId{kServer});
+  Tick(kWorker0);
+  ASSERT_FALSE(Others(kNewServer).empty());
+  EXPECT_TRUE(Others(kNewServer)[0].has_welcome());
+}
+
+TEST_F(NodeRestartTest, AServerWhoseAnswerIsLostKeepsItsPlaceIfItIsHeard) {
+  RegisterAll();
+  EXPECT_TRUE(RegisterAgain().empty());
+  Heartbeat(kServer);
+  clock_.Advance(absl::Seconds(3));
+  Tick(kWorker0);
+  ASSERT_EQ(Others(kNewServer).size(), 1u);
+  EXPECT_THAT(Others(kNewServer)[0].error().status().message(), HasSubstr("rank 0 is taken"));
+}
+
+TEST_F(NodeRestartTest, AProcessThatDiedWhileItWaitedForAPlaceLosesIt) {
+  RegisterAll();
+  EXPECT_TRUE(RegisterAgain().empty());
+  EXPECT_TRUE(RegisterAgain(/*restored=*/true, kNewestServer).empty());
+  clock_.Advance(absl::Seconds(3));
+  ASSERT_FALSE(Tick(kNewServer).empty());  // nobody knows yet that it died
+  EXPECT_TRUE(Others(kNewestServer).empty());
+  state_->ConnectionGone(PeerId{kNewServer});
+  const auto welcomed = Tick(kNewestServer);
+  ASSERT_FALSE(welcomed.empty());
+  EXPECT_TRUE(welcomed[0].has_welcome());
 }
 
 TEST_F(NodeRestartTest, TheFormerProcessIsNoMemberAnyMore) {
@@ -108,7 +143,7 @@ TEST_F(NodeRestartTest, AServerThatWasOnlySlowGoesOn) {
   Heartbeat(kServer);
   clock_.Advance(absl::Seconds(5));
   EXPECT_TRUE(RegisterAgain().empty());
-  Heartbeat(kServer);
+  AnswerProbe(kServer);
   EXPECT_THAT(Others(kNewServer)[0].error().status().message(), HasSubstr("rank 0 is taken"));
 }
 

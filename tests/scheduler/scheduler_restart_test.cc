@@ -123,6 +123,9 @@ TEST_F(SchedulerRestartTest, AServerHasTimeToConnectBeforeAnotherProcessTakesIts
   EXPECT_TRUE(Tell(9, header).empty());
   clock_.Advance(absl::Milliseconds(1));
   Heartbeat(kServer);
+  EXPECT_TRUE(Tell(9, header).empty());
+  ASSERT_EQ(Others(kServer).size(), 1u) << "asked, now that there is a connection";
+  AnswerProbe(kServer);
   ASSERT_EQ(Others(9).size(), 1u);
   EXPECT_TRUE(Others(9)[0].has_error()) << "the server lives";
 }

@@ -70,6 +70,11 @@ class SchedulerStateTest : public testing::Test {
     header.mutable_heartbeat()->set_sequence(5);
     return Tell(node, header);
   }
+  std::vector<wire::Header> AnswerProbe(uint64_t node) {
+    wire::Header header = HeaderOf(node);
+    header.mutable_heartbeat();
+    return Tell(node, header);
+  }
   std::vector<wire::Header> Goodbye(uint64_t node) {
     wire::Header header = HeaderOf(node);
     header.mutable_goodbye();

@@ -274,7 +274,7 @@ TEST_F(SchedulerStateTest, ASecondWorkerOfOneMachineIsLetInAsSoonAsTheFirstAnswe
   clock_.Advance(absl::Seconds(1));
   EXPECT_TRUE(Register(kWorker1).empty());
   EXPECT_TRUE(Register(kWorker1).empty()) << "repeated";
-  Heartbeat(kWorker0);
+  AnswerProbe(kWorker0);
   ASSERT_EQ(Others(kWorker1).size(), 2u) << "one answer";
   EXPECT_EQ(Others(kWorker1)[0].welcome().rank(), 1u);
 }

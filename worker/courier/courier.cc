@@ -227,7 +227,8 @@ bool Courier::Keep(const OutstandingItem& item, std::optional<uint64_t> durable)
 bool Courier::Defer(uint64_t ticket, const absl::Status& status) {
   MutexLock lock(&mutex_);
   const bool stops = kept_.has_value() && absl::IsUnavailable(status);
-  const bool is_behind = absl::IsNotFound(status) && items_.WasRestarted(ticket);
+  const bool is_behind =
+      kept_.has_value() && absl::IsNotFound(status) && items_.IsOfKnownKey(ticket);
   if (!absl::IsResourceExhausted(status) && !stops && !is_behind) return false;
   return items_.Defer(ticket, status, options_.clock->Now());
 }

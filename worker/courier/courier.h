@@ -133,7 +133,8 @@ class Courier final {
   void OnReplayed(uint32_t server, const wire::ItemId& id, const absl::Status& status);
   // Returns true, and keeps the item to be sent again, if the server had no room for it (too many
   // rounds or bytes wait there), is stopping and may be started again, or was started again and has
-  // not got the partition's first value yet.
+  // not got the partition's first value yet. Where a server comes back to its address, it may get
+  // an item before this worker knows that it was started again.
   bool Defer(uint64_t ticket, const absl::Status& status);
   void TimerLoop();
   void RetryAndExpire(SteadyTime now);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 
@@ -126,9 +127,12 @@ void OutstandingItems::OnServerRestarted(uint32_t server, PeerId peer, SteadyTim
   }
 }
 
-bool OutstandingItems::WasRestarted(uint64_t ticket) const {
+bool OutstandingItems::IsOfKnownKey(uint64_t ticket) const {
   const OutstandingItem* item = Find(ticket);
-  return item != nullptr && restarted_.contains(item->server);
+  if (item == nullptr) return false;
+  const auto* init = std::get_if<wire::InitItem>(&item->out.item);
+  const bool asks = init != nullptr && init->format() == wire::ABSENT;
+  return !asks || restarted_.contains(item->server);
 }
 
 bool OutstandingItems::Defer(uint64_t ticket, const absl::Status& refusal, SteadyTime now) {

@@ -84,8 +84,9 @@ class OutstandingItems final {
 
   PeerId PeerOf(uint32_t server) const { return servers_[server]; }
 
-  // True if the item is outstanding and its server was started again.
-  bool WasRestarted(uint64_t ticket) const;
+  // True if the item is outstanding and its key was initialised for certain. Where a worker that
+  // came back asks for that, it is so if the server was started again.
+  bool IsOfKnownKey(uint64_t ticket) const;
 
   // Keeps an item, to be sent again, which its server had no room for. Returns false if it has been
   // answered.

@@ -303,8 +303,7 @@ absl::Status WorkerNode::CallServers(const wire::Header& message, const std::str
 }
 
 void WorkerNode::Report(wire::ThresholdReport report) {
-  Message message{.header = membership_.MakeHeader(), .payloads = {}};
-  *message.header.mutable_threshold_report() = std::move(report);
+  Message message{.header = membership_.StartReport(report), .payloads = {}};
   const absl::Status sent = transport_->Send(membership_.scheduler(), std::move(message));
   if (!sent.ok()) Fail(sent, Cause::kOurs);
 }

@@ -306,6 +306,14 @@ void Membership::ReportFailure(const absl::Status& why) {
   Carry(std::move(actions));
 }
 
+wire::Header Membership::StartReport(const wire::ThresholdReport& report) {
+  MutexLock lock(&mutex_);
+  wire::Header message = state_.StartReport(report, options_.clock->Now());
+  message.MergeFrom(MakeHeaderLocked());
+  changed_.NotifyAll();
+  return message;
+}
+
 void Membership::FailWaiting(const absl::Status& why) {
   MutexLock lock(&mutex_);
   state_.FailWaiting(why);

@@ -94,6 +94,10 @@ class Membership final {
   // with this reason. Never waits. The report is repeated until the scheduler has acknowledged it.
   void ReportFailure(const absl::Status& why);
 
+  // Returns the message of a threshold report, which the caller sends. It is repeated until the
+  // scheduler has acknowledged it, also if this node waits for something else meanwhile.
+  wire::Header StartReport(const wire::ThresholdReport& report);
+
   // Makes Join and every barrier return `why`: those in progress, and later ones.
   void FailWaiting(const absl::Status& why);
 

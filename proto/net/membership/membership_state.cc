@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/clock.h"
+#include "proto/base/simulation/mutant.h"
 #include "proto/header_body.h"
 #include "proto/net/membership/node_name.h"
 #include "proto/status_proto.h"
@@ -82,8 +83,11 @@ MembershipState::Actions MembershipState::HandleFromScheduler(const wire::Header
   *consumed = false;
   const bool to_us = (header.request_id() & kRequestBit) != 0;
   if (header.body_case() == wire::Header::kError && to_us) {
+    const bool is_of_report = reports_.erase(header.request_id()) > 0;
+    const absl::Status why = FromStatusProto(header.error().status());
+    if (is_of_report && !absl::IsNotFound(why)) return {};
     *consumed = true;
-    return HandleError(FromStatusProto(header.error().status()), header.request_id());
+    return HandleError(why, header.request_id());
   }
   // Checked before the job id: a scheduler that has forgotten this node, or ended, names no job.
   if (header.body_case() == wire::Header::kAck && to_us) {
@@ -167,9 +171,10 @@ void MembershipState::HandleRoster(const wire::Roster& roster) {
 }
 
 void MembershipState::HandleAck(uint64_t request_id) {
+  if (reports_.erase(request_id) > 0) return;
   if (failure_.has_value() && request_id == failure_->request_id) {
     failure_.reset();
-  } else if (phase_ == Phase::kLeaving) {
+  } else if (phase_ == Phase::kLeaving && request_id >= first_goodbye_) {
     phase_ = Phase::kLeft;
   }
 }
@@ -247,6 +252,11 @@ MembershipState::Actions MembershipState::Tick(SteadyTime now, SteadyTime delive
     actions.send.push_back(MakeReport(*failure_));
     failure_->repeat_at = now + options_.goodbye_interval;
   }
+  for (auto& [id, pending] : reports_) {
+    if (now < pending.repeat_at) continue;
+    actions.send.push_back(pending.request);
+    pending.repeat_at = now + options_.repeat_interval;
+  }
   for (auto& [id, pending] : barriers_) {
     if (pending.result.has_value() || now < pending.repeat_at) continue;
     actions.send.push_back(pending.request);
@@ -275,6 +285,7 @@ SteadyTime MembershipState::NextTick() const {
   if (phase_ != Phase::kMember) next = std::min(next, repeat_at_);
   if (InJob()) next = std::min(next, heartbeat_at_);
   if (failure_.has_value()) next = std::min(next, failure_->repeat_at);
+  for (const auto& [id, pending] : reports_) next = std::min(next, pending.repeat_at);
   for (const auto& [id, pending] : barriers_) {
     if (!pending.result.has_value()) next = std::min(next, pending.repeat_at);
   }
@@ -326,6 +337,15 @@ std::optional<absl::StatusOr<std::vector<double>>> MembershipState::BarrierResul
   return std::nullopt;
 }
 
+wire::Header MembershipState::StartReport(const wire::ThresholdReport& report, SteadyTime now) {
+  wire::Header request = NewRequest(wire::Header::kThresholdReport);
+  *request.mutable_threshold_report() = report;
+  const SteadyTime repeat_at = simulation::Is(Mutant::kReportOnce) ? SteadyTime::InfiniteFuture()
+                                                                   : now + options_.repeat_interval;
+  reports_[request.request_id()] = {.request = request, .repeat_at = repeat_at};
+  return request;
+}
+
 MembershipState::Actions MembershipState::StartLeave(SteadyTime now) {
   if (phase_ == Phase::kLeaving || phase_ == Phase::kLeft) return {};
   if (phase_ == Phase::kIdle || phase_ == Phase::kRegistering) {
@@ -333,6 +353,7 @@ MembershipState::Actions MembershipState::StartLeave(SteadyTime now) {
     return {};
   }
   phase_ = Phase::kLeaving;
+  first_goodbye_ = kRequestBit | next_request_;
   repeat_at_ = now;
   return Tick(now);
 }

@@ -102,6 +102,10 @@ class MembershipState final {
   // answered.
   void ForgetBarrier(const BarrierId& id);
 
+  // Returns the message of a threshold report, which the caller sends. It is repeated until the
+  // scheduler has acknowledged it. An error in answer to it is not consumed.
+  wire::Header StartReport(const wire::ThresholdReport& report, SteadyTime now);
+
   Actions StartLeave(SteadyTime now);
 
   // Repeats the report until the scheduler acknowledges it or the job is down. Only the first
@@ -153,6 +157,11 @@ class MembershipState final {
     bool forgotten = false;
   };
 
+  struct PendingReport {
+    wire::Header request;
+    SteadyTime repeat_at;
+  };
+
   Actions HandleError(const absl::Status& why, uint64_t request_id);
   Actions HandleWelcome(const wire::Welcome& welcome, SteadyTime now);
   void HandleRoster(const wire::Roster& roster);
@@ -187,6 +196,8 @@ class MembershipState final {
   uint64_t first_as_member_ = 0;    // the id of the first request that this node sent as a member
   std::optional<Failure> failure_;  // until it is acknowledged
   std::map<BarrierId, PendingBarrier> barriers_;
+  std::map<uint64_t, PendingReport> reports_;  // by request id
+  uint64_t first_goodbye_ = 0;                 // the id of this node's first goodbye
   // The newest ticket of each barrier name that this node has come to or that is over.
   std::map<std::string, uint64_t> tickets_;
   bool returning_ = false;

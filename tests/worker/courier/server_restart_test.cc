@@ -131,10 +131,29 @@ TEST_F(CourierRestartTest, ANewProcessWithoutTheFirstValueIsTriedAgain) {
   EXPECT_TRUE(statuses_.empty());
 }
 
-TEST_F(CourierRestartTest, WhatAServerNeverKnewIsAnError) {
+TEST_F(CourierRestartTest, ANewProcessAtTheFormersAddressIsTriedAgainToo) {
   PushRound(1);
   Acknowledge(0, kServer, std::nullopt, absl::NotFoundError("never initialised"));
-  EXPECT_EQ(statuses_.size(), 1u);
+  EXPECT_TRUE(statuses_.empty());
+}
+
+TEST_F(CourierRestartTest, AQuestionForAKeyThatNobodyInitialisedIsAnswered) {
+  wire::InitItem question;
+  question.mutable_id()->set_key(1);
+  question.set_format(wire::ABSENT);
+  std::vector<OutgoingItem> items;
+  items.push_back(
+      {.item = question, .payload = {}, .key_name = "s:w", .done = [this](const Answer& answer) {
+         statuses_.push_back(answer.status);
+       }});
+  courier_->Dispatch(0, std::move(items), 0);
+  Message reply;
+  wire::ItemStatus* item = reply.header.mutable_init_reply()->add_items();
+  *item->mutable_id() = transport_.header(0).init().items(0).id();
+  *item->mutable_status() = ToStatusProto(absl::NotFoundError("never initialised"));
+  EXPECT_TRUE(courier_->HandleMessage(kServer, reply));
+  ASSERT_EQ(statuses_.size(), 1u);
+  EXPECT_TRUE(absl::IsNotFound(statuses_[0]));
 }
 
 TEST_F(CourierRestartTest, ASnapshotIsAskedForBeforeTheRoomIsFull) {

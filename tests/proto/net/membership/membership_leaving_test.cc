@@ -2,6 +2,9 @@
 // How a node leaves, how it reports a failure, and what becomes of messages that cannot be sent.
 #include <gtest/gtest.h>
 
+#include <vector>
+
+#include "proto/status_proto.h"
 #include "tests/proto/net/membership/membership_state_fixture.h"
 
 namespace slimps {
@@ -71,6 +74,44 @@ TEST_F(MembershipStateTest, AFailureIsReportedAgainUntilItsAck) {
   EXPECT_EQ(state_.phase(), Phase::kMember);
   clock_.Advance(absl::Milliseconds(100));
   EXPECT_TRUE(state_.Tick(clock_.Now()).send.empty());
+}
+
+TEST_F(MembershipStateTest, AThresholdReportIsRepeatedUntilItsAck) {
+  Join();
+  wire::ThresholdReport report;
+  report.set_ready_round(5);
+  const wire::Header first = state_.StartReport(report, clock_.Now());
+  EXPECT_TRUE(state_.Tick(clock_.Now()).send.empty()) << "the caller sends it first";
+  clock_.Advance(absl::Milliseconds(999));
+  state_.Tick(clock_.Now());
+  EXPECT_EQ(state_.NextTick(), clock_.Now() + absl::Milliseconds(1));
+  clock_.Advance(absl::Milliseconds(1));
+  std::vector<wire::Header> sent = state_.Tick(clock_.Now()).send;
+  std::erase_if(sent, [](const wire::Header& one) { return !one.has_threshold_report(); });
+  ASSERT_EQ(sent.size(), 1u);
+  EXPECT_EQ(sent[0].SerializeAsString(), first.SerializeAsString());
+  wire::Header ack;
+  ack.mutable_ack();
+  ack.set_request_id(first.request_id());
+  state_.StartLeave(clock_.Now());
+  From(ack);
+  From(ack);  // the answer to the repeat
+  EXPECT_EQ(state_.phase(), Phase::kLeaving) << "its goodbye was not acknowledged";
+  clock_.Advance(absl::Seconds(1));
+  for (const wire::Header& one : state_.Tick(clock_.Now()).send) {
+    EXPECT_FALSE(one.has_threshold_report());
+  }
+}
+
+TEST_F(MembershipStateTest, AnErrorInAnswerToAReportIsForTheStore) {
+  Join();
+  const wire::Header report = state_.StartReport({}, clock_.Now());
+  wire::Header error;
+  error.set_request_id(report.request_id());
+  *error.mutable_error()->mutable_status() = ToStatusProto(absl::InvalidArgumentError("rows"));
+  From(error);
+  EXPECT_FALSE(consumed_);
+  EXPECT_FALSE(state_.down().has_value());
 }
 
 TEST_F(MembershipStateTest, AFailureOfWhichTheJobHasHeardIsReported) {
