@@ -347,7 +347,10 @@ absl::Status CheckOutputs(const WorkerFlags& flags) {
 absl::Status Run(WorkerOptions options, ProgramTrace* trace) {
   const WorkerFlags& flags = options.flags;
   if (!flags.resume.empty()) {
-    SLIMPS_ASSIGN_OR_RETURN(options.train.exchange.resume, FindCheckpoint(flags.resume));
+    const absl::StatusOr<std::string> found = FindCheckpoint(flags.resume);
+    // A worker that launch has started again loads nothing. What it names may be gone meanwhile.
+    if (!found.ok() && std::getenv("SLIMPS_RESUME") == nullptr) return found.status();
+    options.train.exchange.resume = found.value_or(flags.resume);
   }
   SetComputeThreads(static_cast<int>(flags.compute_threads));
   // Data and model are made before the store. So a wrong file is reported before any peer waits for

@@ -138,8 +138,8 @@ class Launcher(processes.Processes):
                 self.place.start(self, self.place.find_scheduler(self))
                 return self._wait()
             except Stop as stop:
-                if stop.failed:
-                    return self._end_of_failure(stop.failed)
+                if stop.failed:  # at its start, which would fail again
+                    return self._report_failure(stop.failed)
                 return self._forward(stop.number)
 
     # ---- starting --------------------------------------------------------------------------------
@@ -279,7 +279,8 @@ class Launcher(processes.Processes):
             if isinstance(event, carried.Carrier):
                 lost = event.lost()
                 ended += lost
-                self.again.death = self.again.death or bool(lost)
+                begun = any(node.pid is not None for node in lost)
+                self.again.death = self.again.death or begun
             if event.status != 0 and not self.again.goes_on_without(event):
                 return self._end_of_failure(self._settle([event]))
             # The daemons end by themselves when the last worker has said goodbye. So the deadline
@@ -340,8 +341,9 @@ class Launcher(processes.Processes):
     def _end_of_failure(self, failed):
         """Stops the job. Returns None if it goes back to a checkpoint, or else reports."""
         self.output.hold()
+        may_go_back = self.again.may_go_back(failed)
         self.kill_all()
-        found = None if self.signalled else self.again.way_back(failed)
+        found = self.again.way_back() if may_go_back and not self.signalled else None
         if found is None:
             return self._report_failure(failed)
         report = blame.Report(self.all_nodes(), self.output, self.say, self.verbose)

@@ -254,19 +254,25 @@ class Restarts:
         checkpoints = self.launcher.job.checkpoints
         return checkpoints is not None and checkpoints.newest() is not None
 
-    def way_back(self, failed):
-        """Returns the checkpoint from which the whole job goes on (checkpoint.Found), or None.
+    def may_go_back(self, failed):
+        """True if the whole job may begin anew at a checkpoint.
 
-        A job in which no process died has failed by itself, and would meet that again.
+        A job in which no process died has failed by itself, and would meet that again. Ask before
+        the processes are ended: that makes them say other things.
         """
-        job = self.launcher.job
         nodes = self.launcher.all_nodes()
-        if self.left == 0 or job.checkpoints is None or blame.was_stopped(nodes):
-            return None
+        if self.left == 0 or self.launcher.job.checkpoints is None or blame.was_stopped(nodes):
+            return False
+        workers = [node for node in nodes if node.role == "worker"]
+        if workers and all(node.status == 0 for node in workers):
+            return False  # its work is done
         named, _ = blame.blamed(nodes, failed)
         is_silent = named is not None and named.status is None  # its machine is lost
-        if not (self.death or is_silent or any(self._is_death(node) for node in failed)):
-            return None
+        return self.death or is_silent or any(self._is_death(node) for node in failed)
+
+    def way_back(self):
+        """Returns the checkpoint from which the whole job goes on (checkpoint.Found), or None."""
+        job = self.launcher.job
         found = job.checkpoints.newest()
         if found is None:
             self.launcher.say(
