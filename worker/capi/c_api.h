@@ -54,9 +54,10 @@
  * Arrays of float may lie on a GPU, whose memory is found by its address (since 1.7; lists and
  * training steps take the place, too: c_api_calls.h). It belongs to the legacy default stream: what
  * that stream has been given comes before. A call returns when it has read the array, or when what
- * it has written is there. Its errors are those of slimps_item.
+ * it has written is there; training steps say themselves how long they need an array. Errors are
+ * those of slimps_item.
  * Time: a call that waits does so for at most option timeout_s. Then it returns DEADLINE_EXCEEDED
- * and the message names what was missing.
+ * and the message names what was missing. A wait for a GPU's stream has no limit.
  * Stability: within one SLIMPS_C_API_MAJOR names, numbers, layouts and meanings stay; see
  * docs/c-api.md.
  *

@@ -138,13 +138,13 @@ bool WaitsHere(const slimps_store* store) { return store == nullptr || !store->i
 
 bool IsOnHost(const float* array) { return PlaceOf(array).on_host(); }
 
-// Notes which gradients lie on GPUs. A call that only pushes returns when they have been read.
-void FindPlaces(Use use, Item* item) {
+// Notes which gradients lie on GPUs. The call returns when they have been read.
+void FindPlaces(Item* item) {
   if (std::ranges::all_of(item->gradients, IsOnHost, &std::span<const float>::data)) return;
   for (const std::span<const float> gradient : item->gradients) {
     item->places.push_back(PlaceOf(gradient.data()));
   }
-  item->awaits = use == Use::kPush;
+  item->awaits = true;
 }
 
 absl::StatusOr<Items> OneItem(const slimps_key& key) {
@@ -173,7 +173,7 @@ slimps_status slimps_push(slimps_store* store, slimps_key key, const float* grad
     SLIMPS_ASSIGN_OR_RETURN(Items items, OneItem(key));
     SLIMPS_ASSIGN_OR_RETURN(const auto values, ToSpan("gradient", gradient, elements));
     items[0].gradients = {values};
-    slimps::FindPlaces(Use::kPush, &items[0]);
+    slimps::FindPlaces(&items[0]);
     return items;
   };
   return slimps::Push(__func__, store, item, priority);
@@ -184,7 +184,7 @@ slimps_status slimps_push_sum(slimps_store* store, slimps_key key, const float* 
   const auto item = [&]() -> absl::StatusOr<Items> {
     SLIMPS_ASSIGN_OR_RETURN(Items items, OneItem(key));
     SLIMPS_ASSIGN_OR_RETURN(items[0].gradients, slimps::ToGradients(gradients, devices, elements));
-    slimps::FindPlaces(Use::kPush, &items[0]);
+    slimps::FindPlaces(&items[0]);
     return items;
   };
   return slimps::Push(__func__, store, item, priority);
@@ -214,7 +214,7 @@ slimps_status slimps_pushpull(slimps_store* store, slimps_key key, const float* 
     SLIMPS_ASSIGN_OR_RETURN(items[0].out, ToSpan("out", out, elements));
     items[0].gradients = {values};
     items[0].out_place = slimps::PlaceOf(out);
-    slimps::FindPlaces(Use::kPushPull, &items[0]);
+    slimps::FindPlaces(&items[0]);
     return items;
   };
   if (!slimps::WaitsHere(store) || !slimps::IsOnHost(gradient) || !slimps::IsOnHost(out)) {

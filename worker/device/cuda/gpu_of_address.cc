@@ -28,7 +28,9 @@ int CountLoaded(dl_phdr_info* info, size_t /*size*/, void* count) {
 int FindDriver(dl_phdr_info* info, size_t /*size*/, void* path) {
   const std::string_view loaded = info->dlpi_name;
   const std::string_view name = loaded.substr(loaded.rfind('/') + 1);
-  if (!name.starts_with("libcuda.so.") || loaded.size() >= PATH_MAX) return 0;
+  // Some open it by the name that compilers link, and the loader keeps that one.
+  if ((name != "libcuda.so" && !name.starts_with("libcuda.so.")) || loaded.size() >= PATH_MAX)
+    return 0;
   std::memcpy(path, loaded.data(), loaded.size());
   return 1;
 }
