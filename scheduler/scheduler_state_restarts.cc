@@ -2,6 +2,7 @@
 // SchedulerState: nodes that are gone and started again, and the scheduler's own restart.
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "proto/base/simulation/mutant.h"
 #include "proto/base/status_copy.h"
 #include "proto/base/status_macros.h"
 #include "proto/net/membership/node_name.h"
@@ -71,6 +72,8 @@ bool SchedulerState::FailIfGoneTogether(const Member& member, SteadyTime now, Ou
 void SchedulerState::Note(const Member& member, const wire::Header& header,
                           JournalEntry::Kind kind) {
   if (!options_.has_journal) return;
+  const bool takes_place = kind == JournalEntry::Kind::kTakesPlace;
+  if (takes_place && simulation::Is(Mutant::kForgottenJournalEntry)) return;
   JournalEntry& entry = entries_.emplace_back(JournalEntry{header, kind});
   *entry.header.mutable_sender() = member.entry.node();
   if (!header.has_register_()) return;

@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "compress/format/philox.h"
 #include "proto/base/clock.h"
+#include "proto/base/simulation/mutant.h"
 #include "proto/base/status_macros.h"
 
 namespace slimps {
@@ -133,8 +134,9 @@ void MasterWeights::CommitChange(Begun& begun) {
 
 void MasterWeights::Save(ImageUse use, saved::Weights* fields, PartitionImage* image) const {
   versions_.Save(use, fields, image);
-  fields->set_apart(apart_);
-  if (apart_) fields->set_master_part(image->AddCopy(master_.bytes()));
+  const bool apart = apart_ && !simulation::Is(Mutant::kSnapshotWithoutSeen);
+  fields->set_apart(apart);
+  if (apart) fields->set_master_part(image->AddCopy(master_.bytes()));
 }
 
 absl::Status MasterWeights::Restore(const saved::Weights& fields, const PartitionImage& image) {

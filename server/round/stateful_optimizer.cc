@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/base/clock.h"
 #include "proto/base/hash.h"
+#include "proto/base/simulation/mutant.h"
 #include "proto/base/status_macros.h"
 #include "proto/limits.h"
 
@@ -259,6 +260,9 @@ absl::Status StatefulOptimizer::Restore(const saved::Optimizer& fields,
   for (size_t i = 0; i < tensors; ++i) {
     SLIMPS_RETURN_IF_ERROR(
         image.CopyTo(fields.tensor_parts(static_cast<int>(i)), tensors_[i].bytes()));
+  }
+  if (simulation::Is(Mutant::kSnapshotWithoutState)) {
+    for (AlignedBuffer& tensor : tensors_) std::ranges::fill(tensor.floats(), 0.0f);
   }
   updates_ = fields.updates();
   std::ranges::copy(fields.loads(), loads_.begin());

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/out_of_memory.h"
+#include "proto/base/simulation/mutant.h"
 #include "proto/base/status_macros.h"
 #include "server/saved/snapshot_file.h"
 
@@ -49,10 +50,13 @@ absl::StatusOr<Beginning> RestoreFile(const std::string& path, const ServerOptio
   Beginning beginning = BeginEmpty(options, clock);
   beginning.restored = true;
   for (;;) {
-    SLIMPS_ASSIGN_OR_RETURN(const std::optional<PartitionImage> image, reader->Next());
-    if (!image.has_value()) break;
-    SLIMPS_RETURN_IF_ERROR(OrOutOfMemory([&] { return RestorePartition(*image, &beginning); },
-                                         "a snapshot", image->fields.spec().item().info().name()));
+    absl::StatusOr<std::optional<PartitionImage>> image = reader->Next();
+    if (!image.ok() && simulation::Is(Mutant::kTornSnapshotUsed)) break;
+    SLIMPS_RETURN_IF_ERROR(image.status());
+    if (!image->has_value()) break;
+    const PartitionImage& one = **image;
+    SLIMPS_RETURN_IF_ERROR(OrOutOfMemory([&] { return RestorePartition(one, &beginning); },
+                                         "a snapshot", one.fields.spec().item().info().name()));
   }
   for (const saved::Shard& fields : reader->shards()) {
     for (const auto& shard : beginning.shards) {

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/out_of_memory.h"
+#include "proto/base/simulation/mutant.h"
 #include "proto/base/status_macros.h"
 #include "server/shard/shard_state.h"
 
@@ -88,6 +89,11 @@ absl::StatusOr<PartitionImage> ShardState::Save(const PartitionId& id) {
                           OrOutOfMemory(save, "a snapshot", slot.partition->spec().name));
   image.fields.set_priority(slot.priority);
   slot.durable.Copied(CountedBy(*slot.partition));
+  if (simulation::Is(Mutant::kDurableBeforeWritten)) {
+    slot.durable.Written();
+    slot.durable.Copied(CountedBy(*slot.partition));
+    slot.durable.Written();
+  }
   return image;
 }
 

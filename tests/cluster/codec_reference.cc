@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "compress/format/format.h"
+#include "compress/format/philox.h"
 
 namespace slimps {
 namespace {
@@ -50,7 +51,10 @@ ReferenceTensorJob::ReferenceTensorJob(ReferenceTensor tensor, const ReferenceOp
       compressor_(MakeCodecOrDie(options.compression)),
       codec_(MakeCodecOrDie(SpecFor(tensor_, options))),
       raw_(MakeCodecOrDie(RawSpecFor(tensor_))),
-      weights_(tensor_.value) {}
+      weights_(tensor_.value),
+      velocity_(weights_.size()) {
+  seen_ = Pulled();
+}
 
 const Codec& ReferenceTensorJob::CodecOfRound() const {
   return round_ <= options_.measured_rounds && round_ % 2 == 1 ? *raw_ : *codec_;
@@ -117,13 +121,52 @@ void ReferenceTensorJob::Step(std::vector<float> sum, uint32_t contributors) {
     scale = options_.rescale_grad;
   }
   for (size_t i = 0; i < sum.size(); ++i) {
-    weights_[i] = options_.learning_rate == 0
-                      ? sum[i]
-                      : weights_[i] - options_.learning_rate * (sum[i] * scale);
+    const float step = sum[i] * scale;
+    velocity_[i] = options_.momentum == 0 ? step : options_.momentum * velocity_[i] + step;
+    weights_[i] =
+        options_.learning_rate == 0 ? sum[i] : weights_[i] - options_.learning_rate * velocity_[i];
+  }
+  if (IsPulledAsChange()) MoveSeen();
+}
+
+void ReferenceTensorJob::MoveSeen() {
+  const std::unique_ptr<Codec> codec = MakeCodecOrDie(options_.pulls);
+  for (size_t first = 0; first < weights_.size(); first += options_.partition_elements) {
+    const size_t length = std::min(options_.partition_elements, weights_.size() - first);
+    MoveSeenPartition(*codec, first / options_.partition_elements,
+                      std::span<const float>(weights_).subspan(first, length),
+                      std::span<float>(seen_).subspan(first, length));
   }
 }
 
+void ReferenceTensorJob::MoveSeenPartition(const Codec& codec, size_t partition,
+                                           std::span<const float> weights, std::span<float> seen) {
+  std::vector<float> change(weights.size());
+  for (size_t i = 0; i < change.size(); ++i) change[i] = weights[i] - seen[i];
+  std::vector<std::byte> payload(codec.MaxPayloadBytes(change.size()));
+  const auto stats = codec.Encode(
+      {.gradient = change,
+       .context = {.key = tensor_.key.id(),
+                   .partition = static_cast<uint32_t>(partition),
+                   .round = round_,
+                   .worker = kAnyWorker,
+                   .layer = static_cast<LayerKind>(tensor_.layer),
+                   .grid = RowGrid::At(partition * options_.partition_elements, change.size(),
+                                       static_cast<size_t>(tensor_.row_elements))}},
+      payload);
+  // A change that is not worth it travels as the weights.
+  if (!stats.ok() || stats->payload_bytes >= weights.size_bytes() ||
+      stats->error_norm2 > stats->input_norm2 * 1.001) {
+    std::ranges::copy(weights, seen.begin());
+    return;
+  }
+  payload.resize(stats->payload_bytes);
+  Decode(codec.format(), payload, change.size(), 0, change);
+  for (size_t i = 0; i < change.size(); ++i) seen[i] += change[i];
+}
+
 std::vector<float> ReferenceTensorJob::Pulled() const {
+  if (IsPulledAsChange() && round_ > 0) return seen_;
   if (tensor_.dtype == wire::FLOAT32) return weights_;
   return EncodeAndDecode(*MakeCodecOrDie("fp16"), {.gradient = weights_});
 }

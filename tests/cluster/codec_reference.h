@@ -39,6 +39,8 @@ struct ReferenceOptions {
   float grad_scale = 1;
   float learning_rate = 0;  // 0: no optimizer, the store keeps what is pushed
   float rescale_grad = 1;
+  float momentum = 0;          // of the optimizer; 0 or 0.5, so that steps are exact
+  std::string pulls = "none";  // the codec of the change that is pulled
   wire::StoreMode mode = wire::DIST_SYNC;
   // In the first `measured_rounds` rounds, which fill the threshold table, odd rounds go raw.
   uint64_t measured_rounds = 0;
@@ -66,13 +68,21 @@ class ReferenceTensorJob final {
   std::vector<float> SentPartition(uint32_t worker, size_t partition,
                                    std::span<const float> gradient);
   void Step(std::vector<float> sum, uint32_t contributors);
+  bool IsPulledAsChange() const {
+    return options_.pulls != "none" && tensor_.dtype == wire::FLOAT32;
+  }
+  // Moves seen_ to the weights, as far as the codec of pulls says.
+  void MoveSeen();
+  void MoveSeenPartition(const Codec& codec, size_t partition, std::span<const float> weights,
+                         std::span<float> seen);
 
   const ReferenceTensor tensor_;
   const ReferenceOptions options_;
   const std::unique_ptr<Codec> compressor_;
   const std::unique_ptr<Codec> codec_;  // for this tensor
   const std::unique_ptr<Codec> raw_;    // for rounds that go raw
-  std::vector<float> weights_;
+  std::vector<float> weights_, velocity_;
+  std::vector<float> seen_;  // by workers, if pulls are compressed
   uint64_t round_ = 0;
   std::map<std::pair<uint32_t, size_t>, State> states_;  // by worker and partition
 };

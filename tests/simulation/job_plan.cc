@@ -59,6 +59,8 @@ std::vector<Weights> Fold(const JobPlan& plan, uint32_t workers) {
                                      .partition_elements = kPartitionElements,
                                      .workers = workers,
                                      .learning_rate = plan.optimizer ? kLearningRate : 0,
+                                     .momentum = plan.momentum,
+                                     .pulls = plan.pulls,
                                      .mode = plan.mode,
                                      .measured_rounds = plan.measured ? kPreSteps : 0ull});
     expected[0].push_back(fold.Pulled());
@@ -84,14 +86,71 @@ void HardlyLose(JobPlan* plan) {
   plan->awaits_acknowledgements = false;
 }
 
+std::vector<CrashPlan::Crash> DrawCrashes(uint64_t most_deliveries, size_t most, Draws* random) {
+  std::vector<CrashPlan::Crash> crashes((*random)() % (most + 1));
+  for (CrashPlan::Crash& one : crashes) {
+    one.deliveries = 1 + (*random)() % (1 + (*random)() % most_deliveries);
+    one.after = absl::Microseconds((*random)() % (uint64_t{1} << ((*random)() % 13)));
+    one.away = OneOf<absl::Duration>(
+        {absl::ZeroDuration(), absl::Milliseconds(1), absl::Milliseconds(200), absl::Seconds(5)},
+        random);
+  }
+  return crashes;
+}
+
+// What a snapshot holds beside the weights is there, too: an optimizer's state, what workers see.
+void Crash(JobPlan* plan, uint32_t workers, uint32_t servers, Draws* random) {
+  size_t partitions = 0;
+  for (const ReferenceTensor& tensor : plan->tensors) {
+    partitions += (tensor.value.size() + kPartitionElements - 1) / kPartitionElements;
+  }
+  const auto rounds = static_cast<uint64_t>(plan->rounds);
+  const uint64_t deliveries = 4 + 2 * workers * (rounds + 2) * (1 + partitions / servers);
+  CrashPlan& crashes = plan->crashes;
+  crashes.servers.resize(servers);
+  for (auto& of_server : crashes.servers) of_server = DrawCrashes(deliveries, 2, random);
+  crashes.scheduler = DrawCrashes(6 * (workers + servers), 2, random);
+  crashes.snapshot_every = OneOf<absl::Duration>(
+      {absl::Milliseconds(5), absl::Milliseconds(50), absl::Milliseconds(500), absl::Seconds(30)},
+      random);
+  crashes.addresses =
+      OneIn(2, random) ? CrashPlan::Addresses::kStay : CrashPlan::Addresses::kChange;
+  if (plan->retry_interval == kPatience) {
+    plan->retry_interval = absl::Seconds(5);
+  } else {  // a job that waits for many retries would do little but write snapshots
+    crashes.snapshot_every = std::max(crashes.snapshot_every, plan->retry_interval / 20);
+  }
+  if (!plan->optimizer || plan->measured) return;
+  const bool has_momentum = plan->codec.starts_with("dgc");
+  if (!has_momentum && OneIn(2, random)) plan->momentum = 0.5f;
+  if (OneIn(2, random))
+    plan->pulls = OneOf<std::string>({"1bit", "2bit", "topk:ratio=0.1"}, random);
+}
+
 }  // namespace
+
+std::string JobPlan::name() const {
+  std::string name =
+      absl::StrCat(codec, mode == wire::DIST_SYNC ? " sync" : " async", optimizer ? "" : " sums",
+                   ", ", tensors.size(), " tensors, ", rounds, " rounds, faults ", faults.drop, "/",
+                   faults.duplicate, "/", faults.truncate, "/", faults.reorder, "/", faults.delay,
+                   ", latency ", absl::FormatDuration(latency), ", retries after ",
+                   absl::FormatDuration(retry_interval), measured ? ", measured" : "");
+  if (momentum > 0) absl::StrAppend(&name, ", momentum");
+  if (pulls != "none") absl::StrAppend(&name, ", pulls ", pulls);
+  if (!crashes.any()) return name;
+  absl::StrAppend(&name, ", snapshots every ", absl::FormatDuration(crashes.snapshot_every),
+                  ", crashes of the scheduler ", crashes.scheduler.size(), ", of servers");
+  for (const auto& of_server : crashes.servers) absl::StrAppend(&name, " ", of_server.size());
+  return name;
+}
 
 std::vector<float> GradientOf(const ReferenceTensor& tensor, uint32_t worker, int round) {
   return Normal(tensor.value.size(),
                 1'000'003 * static_cast<uint64_t>(round) + 1009 * worker + tensor.value.size());
 }
 
-JobPlan DrawPlan(uint64_t seed, uint32_t workers) {
+JobPlan DrawPlan(uint64_t seed, uint32_t workers, uint32_t servers) {
   Draws random(seed);
   JobPlan plan;
   plan.codec = OneOf<std::string>({"none", "none", "fp16", "1bit", "2bit", "topk:ratio=0.1",
@@ -100,7 +159,7 @@ JobPlan DrawPlan(uint64_t seed, uint32_t workers) {
   const bool votes = plan.codec == "signsgd";
   plan.mode = !votes && OneIn(4, &random) ? wire::DIST_ASYNC : wire::DIST_SYNC;
   plan.optimizer = plan.mode == wire::DIST_ASYNC || !OneIn(3, &random);
-  plan.measured = plan.mode == wire::DIST_SYNC && OneIn(5, &random);
+  plan.measured = plan.mode == wire::DIST_SYNC && OneIn(4, &random);
   plan.rounds = (plan.measured ? kPreSteps + 1 : 2) + static_cast<int>(random() % 10);
   if (OneIn(4, &random)) plan.rounds += 16;
   plan.tensors = DrawTensors(&random);
@@ -116,6 +175,9 @@ JobPlan DrawPlan(uint64_t seed, uint32_t workers) {
                                    absl::Seconds(1), absl::Seconds(5)},
                                   &random);
   if (OneIn(8, &random)) HardlyLose(&plan);
+  if (plan.mode == wire::DIST_SYNC && OneIn(plan.loses_nothing() ? 4 : 2, &random)) {
+    Crash(&plan, workers, servers, &random);
+  }
   plan.expected = Fold(plan, workers);
   return plan;
 }

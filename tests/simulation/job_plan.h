@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a seed chooses for a simulated job, and what its weights must be.
 //
-//   const JobPlan plan = DrawPlan(/*seed=*/7, /*workers=*/4);
+//   const JobPlan plan = DrawPlan(/*seed=*/7, /*workers=*/4, /*servers=*/2);
 //
 // Pure.
 #ifndef SLIMPS_TESTS_SIMULATION_JOB_PLAN_H_
@@ -30,6 +30,24 @@ using Draws = std::mt19937_64;
 
 inline bool OneIn(uint64_t n, Draws* random) { return (*random)() % n == 0; }
 
+// When servers and the scheduler crash.
+struct CrashPlan {
+  struct Crash {
+    uint64_t deliveries = 0;  // crashes some time after so many messages have arrived
+    absl::Duration after;
+    absl::Duration away;
+  };
+  enum class Addresses { kStay, kChange };
+
+  bool any() const { return !servers.empty() || !scheduler.empty(); }
+
+  // The processes of one node crash one after another. The last entry is that of the first process.
+  std::vector<std::vector<Crash>> servers;  // by rank
+  std::vector<Crash> scheduler;
+  absl::Duration snapshot_every;
+  Addresses addresses = Addresses::kStay;  // of servers that are started again
+};
+
 struct JobPlan {
   std::string codec;
   wire::StoreMode mode = wire::DIST_SYNC;
@@ -37,6 +55,9 @@ struct JobPlan {
   int rounds = 0;
   std::vector<ReferenceTensor> tensors;
   FaultPlan faults;
+  CrashPlan crashes;
+  float momentum = 0;          // of the optimizer
+  std::string pulls = "none";  // pull_compression
   absl::Duration latency, retry_interval;
   size_t shard_threads = 1;
   bool awaits_acknowledgements = true;  // in some rounds
@@ -45,22 +66,17 @@ struct JobPlan {
   std::vector<Weights> expected;
 
   // Nothing is lost, so nothing need be sent twice: the job ends before the first retry.
-  bool loses_nothing() const { return faults.drop + faults.truncate + faults.delay == 0; }
-
-  std::string name() const {
-    return absl::StrCat(codec, mode == wire::DIST_SYNC ? " sync" : " async",
-                        optimizer ? "" : " sums", ", ", tensors.size(), " tensors, ", rounds,
-                        " rounds, faults ", faults.drop, "/", faults.duplicate, "/",
-                        faults.truncate, "/", faults.reorder, "/", faults.delay, ", latency ",
-                        absl::FormatDuration(latency), ", retries after ",
-                        absl::FormatDuration(retry_interval), measured ? ", measured" : "");
+  bool loses_nothing() const {
+    return faults.drop + faults.truncate + faults.delay == 0 && !crashes.any();
   }
+
+  std::string name() const;
 };
 
 // The gradient of one worker for one round.
 std::vector<float> GradientOf(const ReferenceTensor& tensor, uint32_t worker, int round);
 
-JobPlan DrawPlan(uint64_t seed, uint32_t workers);
+JobPlan DrawPlan(uint64_t seed, uint32_t workers, uint32_t servers);
 
 }  // namespace slimps
 

@@ -9,23 +9,30 @@ from cli import simulate
 
 PROGRAM = os.path.abspath(simulate.PROGRAM)
 SEEDS = 100
-# The first seed that fails with the mutant, in jobs of 4 workers and 2 servers.
+# A seed that fails soon with the mutant, in jobs of 4 workers and 2 servers: mostly the first.
 CAUGHT_BY = {
     "ack_before_counting": 1,
     "ahead_is_error": 1,
     "any_version_answers": 1,
     "count_repeat": 1,
     "drop_previous": 1,
+    "durable_before_written": 29,
     "forget_parked": 104,
     "forget_waiting_pull": 2,
-    "forgotten_is_error": 18,
-    "no_quiet_time": 14,
+    "forgotten_is_error": 13,
+    "forgotten_journal_entry": 19,
+    "no_quiet_time": 30,
     "no_resend": 1,
     "notification_lost": 1,
-    "report_once": 494,
+    "replay_off_by_one": 13,
+    "report_once": 124,
+    "restart_unnoticed": 12,
     "round_without_a_worker": 1,
+    "snapshot_without_seen": 29,
+    "snapshot_without_state": 13,
     "stale_pull": 1,
     "sum_in_another_order": 3,
+    "torn_snapshot_used": 13,
 }
 
 

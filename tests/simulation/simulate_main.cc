@@ -2,7 +2,6 @@
 // Runs simulated jobs, one process for each seed. `tools/slimps simulate` calls it.
 #include <gflags/gflags.h>
 #include <glog/logging.h>
-#include <gtest/gtest.h>
 
 #include <cstdio>
 #include <string>
@@ -18,12 +17,12 @@ DEFINE_uint32(servers, 2, "");
 DEFINE_bool(trace, false, "");
 DEFINE_string(mutant, "none", "");
 DEFINE_bool(list_mutants, false, "");
+DEFINE_string(folder, "", "");
 
 int main(int argc, char** argv) {
   gflags::ParseCommandLineFlags(&argc, &argv, true);
   FLAGS_logtostderr = true;
   google::InitGoogleLogging(argv[0]);
-  testing::InitGoogleTest(&argc, argv);
   if (FLAGS_list_mutants) {
     for (const absl::string_view name : slimps::simulation::MutantNames()) {
       std::puts(std::string(name).c_str());
@@ -40,10 +39,12 @@ int main(int argc, char** argv) {
   const slimps::JobResult result = slimps::RunSimulatedJob({.seed = FLAGS_seed,
                                                             .workers = FLAGS_workers,
                                                             .servers = FLAGS_servers,
-                                                            .trace = FLAGS_trace});
+                                                            .trace = FLAGS_trace,
+                                                            .folder = FLAGS_folder});
   std::printf("%s: %lu steps, %s, hash %016lx\n", result.setting.c_str(),
               static_cast<unsigned long>(result.outcome.steps),
               absl::FormatDuration(result.outcome.took).c_str(),
               static_cast<unsigned long>(result.outcome.trace_hash));
+  std::fputs(result.faults.c_str(), stdout);
   return 0;
 }

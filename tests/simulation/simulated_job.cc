@@ -16,8 +16,8 @@
 #include "absl/strings/string_view.h"
 #include "proto/base/awaited.h"
 #include "proto/base/thread.h"
-#include "tests/cluster/in_process_cluster.h"
 #include "tests/simulation/job_plan.h"
+#include "tests/simulation/simulated_cluster.h"
 
 namespace slimps {
 namespace {
@@ -32,8 +32,10 @@ using KnownWeights = std::map<std::pair<size_t, int>, std::vector<float>>;
 // One worker's part. Workers share `weights`: one thread of a run goes on at a time.
 class Worker final {
  public:
-  Worker(KVStore* store, const JobPlan& plan, uint64_t seed, KnownWeights* weights)
+  Worker(KVStore* store, SimulatedCluster* cluster, const JobPlan& plan, uint64_t seed,
+         KnownWeights* weights)
       : store_(store),
+        cluster_(cluster),
         plan_(plan),
         seed_(seed),
         weights_(weights),
@@ -53,6 +55,7 @@ class Worker final {
     Check(store_->Init(init), "init");
     if (plan_.optimizer) Check(store_->SetOptimizer(Sgd()), "set_optimizer");
     Check(store_->Barrier(), "barrier");
+    cluster_->BeginTraining();
     for (int round = 1; round <= plan_.rounds; ++round) {
       plan_.mode == wire::DIST_SYNC ? Round(round) : Turns(round);
     }
@@ -66,10 +69,11 @@ class Worker final {
   };
   using LatePulls = std::vector<std::unique_ptr<LatePull>>;  // by tensor
 
-  static wire::OptimizerSpec Sgd() {
+  wire::OptimizerSpec Sgd() const {
     wire::OptimizerSpec spec;
     spec.set_kind(wire::OptimizerSpec::SGD);
     spec.set_learning_rate(kLearningRate);
+    spec.set_momentum(plan_.momentum);
     spec.set_average(true);
     return spec;
   }
@@ -202,6 +206,7 @@ class Worker final {
   }
 
   KVStore* const store_;
+  SimulatedCluster* const cluster_;
   const JobPlan& plan_;
   const uint64_t seed_;
   KnownWeights* const weights_;
@@ -210,10 +215,14 @@ class Worker final {
   LatePulls late_;
 };
 
-void RunCluster(const SimulatedJob& job, const JobPlan& plan) {
+std::string RunCluster(const SimulatedJob& job, const JobPlan& plan) {
   simulation::Note(plan.name());
-  ClusterOptions options{.workers = job.workers, .servers = job.servers, .mode = plan.mode};
+  SimulatedClusterOptions options{
+      .workers = job.workers, .servers = job.servers, .mode = plan.mode};
   options.shard_threads = plan.shard_threads;
+  options.latency = plan.latency;
+  options.crashes = plan.crashes;
+  options.folder = job.folder;
   options.store.compression = plan.codec;
   if (!plan.measured) options.store.fixed_threshold_bytes = 0;
   options.store.pre_steps = kPreSteps;
@@ -221,7 +230,8 @@ void RunCluster(const SimulatedJob& job, const JobPlan& plan) {
   options.store.timeout = absl::Minutes(10);
   options.store.encode_threads = 1;
   options.store.partition_bytes = kPartitionElements * sizeof(float);
-  options.worker_transport.emulate_link_latency = plan.latency;
+  options.store.pull_compression = plan.pulls;
+  if (plan.pulls != "none") options.store.fixed_pull_threshold_bytes = 0;
   const auto ceased = std::make_shared<std::atomic<bool>>(false);
   std::atomic<uint32_t> trained{0};
   KnownWeights weights;
@@ -230,11 +240,12 @@ void RunCluster(const SimulatedJob& job, const JobPlan& plan) {
       weights[{i, static_cast<int>(round)}] = plan.expected[round][i];
     }
   }
-  options.worker_faults = options.server_faults = plan.faults;
-  options.worker_faults.ceased = options.server_faults.ceased = ceased;
-  options.server_faults.seed += 1000;
-  InProcessCluster(options).RunWorkers([&](KVStore& store) {
-    Worker(&store, plan, job.seed, &weights).Run();
+  options.faults = plan.faults;
+  options.faults.ceased = ceased;
+  // Never freed: processes that have crashed still point to it.
+  auto* const cluster = new SimulatedCluster(options);
+  cluster->Run([&](KVStore& store) {
+    Worker(&store, cluster, plan, job.seed, &weights).Run();
     // A goodbye is repeated a few times only, so a bad network must get better before.
     const double worst = std::max({plan.faults.drop, plan.faults.truncate});
     if (++trained == job.workers && worst > 0.05) *ceased = true;
@@ -242,18 +253,17 @@ void RunCluster(const SimulatedJob& job, const JobPlan& plan) {
   if (plan.loses_nothing() && simulation::Now() > kPatience) {
     simulation::Fail("nothing was lost, and yet something had to be sent again");
   }
-  if (testing::UnitTest::GetInstance()->ad_hoc_test_result().Failed()) {
-    simulation::Fail("a node has ended with an error (see above)");
-  }
+  return cluster->faults().ToString();
 }
 
 }  // namespace
 
 JobResult RunSimulatedJob(const SimulatedJob& job) {
-  const JobPlan plan = DrawPlan(job.seed, job.workers);
-  const simulation::Outcome outcome =
-      simulation::Run({.seed = job.seed, .trace = job.trace}, [&] { RunCluster(job, plan); });
-  return {.setting = plan.name(), .outcome = outcome};
+  const JobPlan plan = DrawPlan(job.seed, job.workers, job.servers);
+  std::string faults;
+  const simulation::Outcome outcome = simulation::Run({.seed = job.seed, .trace = job.trace},
+                                                      [&] { faults = RunCluster(job, plan); });
+  return {.setting = plan.name(), .outcome = outcome, .faults = faults};
 }
 
 }  // namespace slimps

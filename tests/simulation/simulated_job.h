@@ -18,11 +18,13 @@ struct SimulatedJob {
   uint32_t workers = 4;
   uint32_t servers = 2;
   bool trace = false;
+  std::string folder;  // an empty one, for snapshots and the journal
 };
 
 struct JobResult {
   std::string setting;  // what the seed has chosen, in words
   simulation::Outcome outcome;
+  std::string faults;  // FaultTable::ToString
 };
 
 // Runs the job. Whatever is wrong ends the process by simulation::Fail: weights that differ from

@@ -62,6 +62,7 @@ class SimulateTest(folder_case.FolderCase):
                 "seeds": 2,
                 "failed": 0,
                 "trace_mismatches": 0,
+                "faults": {},
                 "mutants": [
                     {"name": "first", "seeds_until_caught": 3},
                     {"name": "second", "seeds_until_caught": None},
@@ -69,6 +70,8 @@ class SimulateTest(folder_case.FolderCase):
             },
             self.report("--seeds", "2", "--mutants"),
         )
+        self.put(simulate.PROGRAM, PROGRAM.replace("a run", "fault torn write any 7"))
+        self.assertEqual({"torn write": {"any": 21}}, self.report("--seeds", "3")["faults"])
         self.assertEqual(3, self.report("--seeds", "8")["failed"])
 
     def test_two_runs_that_differ_are_counted(self):

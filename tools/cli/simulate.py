@@ -4,10 +4,12 @@
 Each seed is a job of its own, in a process of its own (tests/simulation).
 """
 
+import collections
 import concurrent.futures
 import os
 import subprocess
 import sys
+import tempfile
 
 from bench import common
 from bench.common import Parser, number
@@ -28,10 +30,10 @@ def make_parser():
         prog="slimps simulate",
         allow_abbrev=False,
         description="Runs the real scheduler, servers and workers in one process, under a "
-        "scheduler of threads and a virtual time that follow a seed, with faults of the network, "
-        "and compares the weights with a fold of the gradients by one thread. Prints the first "
-        "failure with the command that repeats it. Every tenth seed runs twice, and both runs "
-        "must make the same choices.",
+        "scheduler of threads and a virtual time that follow a seed, with faults of the network "
+        "and crashes, and compares the weights with a fold of the gradients by one thread. Prints "
+        "the first failure with the command that repeats it, and how often each fault met each "
+        "state of a job. Every tenth seed runs twice, and both runs must make the same choices.",
     )
     parser.add_count("--seeds", 1_000_000, 100, "seeds, each of another job")
     parser.add_argument(
@@ -73,15 +75,16 @@ class Simulator:
         command += ["--mutant", mutant] if mutant else []
         command += ["--trace"] if trace else []
         try:
-            done = subprocess.run(
-                command,
-                stdout=subprocess.PIPE,
-                stderr=None if trace else subprocess.PIPE,
-                encoding="utf-8",
-                errors="replace",
-                timeout=DEADLINE_S,
-                check=False,
-            )
+            with tempfile.TemporaryDirectory(prefix="slimps-simulate-") as folder:
+                done = subprocess.run(
+                    command + ["--folder", folder],
+                    stdout=subprocess.PIPE,
+                    stderr=None if trace else subprocess.PIPE,
+                    encoding="utf-8",
+                    errors="replace",
+                    timeout=DEADLINE_S,
+                    check=False,
+                )
         except subprocess.TimeoutExpired:
             return None, "still running after %d s\n" % DEADLINE_S
         if done.returncode == 0:
@@ -126,16 +129,41 @@ class Simulator:
         return " ".join(words + (["--mutant", mutant] if mutant else []))
 
 
+class FaultTable:
+    """How often each fault met each state, over all seeds (tests/simulation/fault_table.h)."""
+
+    def __init__(self):
+        self.met = collections.defaultdict(collections.Counter)
+
+    def add(self, printed):
+        for line in printed.splitlines():
+            if line.startswith("fault "):
+                fault, state, times = line[len("fault ") :].rsplit(" ", 2)
+                self.met[fault][state] += int(times)
+
+    def show(self):
+        if not self.met:
+            return
+        states = sorted({state for counts in self.met.values() for state in counts})
+        say("%-18s" % "fault, in a state" + "".join("%18s" % state for state in states))
+        for fault, counts in sorted(self.met.items()):
+            say("%-18s" % fault + "".join("%18d" % counts[state] for state in states))
+
+
 def say(line):
     print(line, flush=True)
 
 
-def run_seeds(simulator, options):
-    """Returns (failed seeds, seeds whose two runs differ). Shows the first failure."""
+def run_seeds(simulator, options, faults):
+    """Returns (failed seeds, seeds whose two runs differ). Shows the first failure.
+
+    Adds what each run says of its faults to `faults`.
+    """
     failed, differ = [], []
     seeds = range(options.first, options.first + options.seeds)
     for seed, printed, failure in simulator.run_all(seeds, options.mutant):
         again = printed
+        faults.add(printed or "")
         if failure is None and seed % TWICE_EVERY == 0:
             again, failure = simulator.run(seed, options.mutant)
         if failure is not None:
@@ -172,7 +200,9 @@ def main(arguments):
         printed, failure = simulator.run(options.first, options.mutant, trace=True)
         sys.stdout.write(printed or failure)
         return 0 if failure is None else 1
-    failed, differ = run_seeds(simulator, options)
+    faults = FaultTable()
+    failed, differ = run_seeds(simulator, options, faults)
+    faults.show()
     mutants = []
     for name in known if options.mutants else []:
         caught = simulator.seeds_until_caught(name)
@@ -197,6 +227,7 @@ def main(arguments):
             "failed": len(failed),
             "trace_mismatches": len(differ),
             "mutants": mutants,
+            "faults": faults.met,
         }
         out_files.save_json(options.json, report)
     return 1 if failed or differ or missed else 0

@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "proto/base/simulation/mutant.h"
 
 namespace slimps {
 namespace {
@@ -63,7 +64,7 @@ void KeptItems::DropDurable(const wire::ItemId& id, uint64_t durable) {
   const auto found = partitions_.find({id.key(), id.partition()});
   if (found == partitions_.end()) return;
   Partition& partition = found->second;
-  const uint64_t newest = durable - 1;
+  const uint64_t newest = simulation::Is(Mutant::kReplayOffByOne) ? durable : durable - 1;
   while (!partition.items.empty() && partition.items.begin()->first <= newest) {
     Erase(partition, partition.items.begin());
   }

@@ -9,6 +9,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
+#include "proto/base/simulation/mutant.h"
 #include "proto/base/status_macros.h"
 #include "proto/net/address.h"
 #include "proto/net/membership/node_name.h"
@@ -64,6 +65,7 @@ absl::StatusOr<std::vector<ServerConnections::Restarted>> ServerConnections::Fol
     {
       MutexLock lock(&mutex_);
       if (entry.restarts() <= servers_[rank].restarts) continue;
+      if (simulation::Is(Mutant::kRestartUnnoticed)) continue;
       restarted.former = servers_[rank].peer;
     }
     SLIMPS_RETURN_IF_ERROR(ConnectTo(entry));

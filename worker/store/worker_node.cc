@@ -133,12 +133,19 @@ void WorkerNode::GiveUp(const absl::Status& why) {
 
 // ---- what arrives, on the I/O thread ------------------------------------------------------------
 
+bool WorkerNode::IsOfUnknownProcess(PeerId from, const wire::Header& header) {
+  const Incarnation speaker = IncarnationOf(header);
+  if (header.sender().role() != wire::SERVER || !speaker.is_set()) return false;
+  return speakers_.try_emplace(from, speaker).first->second != speaker;
+}
+
 void WorkerNode::OnMessage(PeerId from, Message message) {
   const bool is_roster = message.header.has_roster();
   if (membership_.HandleMessage(from, message)) {
     if (is_roster && ready_.load()) FollowRoster();
     return;
   }
+  if (IsOfUnknownProcess(from, message.header)) return;
   if (rpc_.HandleMessage(message)) return;
   if (message.header.has_ack()) return;  // a repeat's, or WishSnapshot's
   if (!ready_.load()) return;            // the stages are not there yet

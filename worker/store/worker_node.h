@@ -16,6 +16,7 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
 #include <new>
 #include <set>
@@ -27,6 +28,7 @@
 #include "absl/status/statusor.h"
 #include "proto/base/mutex.h"
 #include "proto/base/out_of_memory.h"
+#include "proto/incarnation.h"
 #include "proto/net/membership/membership.h"
 #include "proto/net/transport.h"
 #include "worker/courier/courier.h"
@@ -146,6 +148,10 @@ class WorkerNode final : private MessageSink {
   const slimps::OnOutOfMemory& on_out_of_memory() const { return on_out_of_memory_; }
 
  private:
+  // Returns true if a server's new process speaks at its former self's connection. It may lack what
+  // this worker was told that the former has, so its answers count once the roster names it.
+  bool IsOfUnknownProcess(PeerId from, const wire::Header& header);
+
   // kClosing: no new calls; what was pushed is still being sent.
   enum class State { kOpen, kClosing, kClosed };
 
@@ -186,6 +192,7 @@ class WorkerNode final : private MessageSink {
   std::atomic<bool> ready_{false};  // publishes these to the I/O thread
 
   // These two publish nothing but themselves.
+  std::map<PeerId, Incarnation> speakers_;  // servers' processes; used by the I/O thread
   std::atomic<bool> returning_{false};
   std::atomic<bool> former_saved_{false};
 };

@@ -22,6 +22,13 @@ constexpr std::pair<Mutant, absl::string_view> kNames[] = {
     {Mutant::kStalePull, "stale_pull"},
     {Mutant::kNoResend, "no_resend"},
     {Mutant::kNotificationLost, "notification_lost"},
+    {Mutant::kSnapshotWithoutSeen, "snapshot_without_seen"},
+    {Mutant::kSnapshotWithoutState, "snapshot_without_state"},
+    {Mutant::kReplayOffByOne, "replay_off_by_one"},
+    {Mutant::kRestartUnnoticed, "restart_unnoticed"},
+    {Mutant::kDurableBeforeWritten, "durable_before_written"},
+    {Mutant::kTornSnapshotUsed, "torn_snapshot_used"},
+    {Mutant::kForgottenJournalEntry, "forgotten_journal_entry"},
 };
 
 Mutant chosen = Mutant::kNone;

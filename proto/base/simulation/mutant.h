@@ -33,6 +33,14 @@ enum class Mutant {
   kStalePull,          // a worker asks for the round before its newest
   kNoResend,           // what was lost is not sent again
   kNotificationLost,   // one in 64
+  // These show after a crash.
+  kSnapshotWithoutSeen,    // the weights that workers see are saved as those that are stepped
+  kSnapshotWithoutState,   // the optimizer's state is not saved
+  kReplayOffByOne,         // a worker drops a push that no snapshot has
+  kRestartUnnoticed,       // a worker takes a server's new process for the former
+  kDurableBeforeWritten,   // a snapshot that is not on the disk yet counts
+  kTornSnapshotUsed,       // what can be read of it counts
+  kForgottenJournalEntry,  // who took the place of a process that was gone
 };
 
 #ifdef SLIMPS_SIMULATION

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <deque>
+#include <map>
 #include <memory>
 #include <random>
 #include <utility>
@@ -22,9 +23,12 @@ constexpr size_t kKeptNotes = 100;
 constexpr uint64_t kLongestTurn = 2000;  // steps, before others are preferred
 
 struct SimulatedThread {
-  enum class State { kReady, kBlocked, kEnded };
+  enum class State { kReady, kBlocked, kEnded, kCrashed };
+
+  bool IsOver() const { return state == State::kEnded || state == State::kCrashed; }
 
   int number = 0;
+  int node = 0;
   std::string name;
   std::thread::id id;
   sem_t turn = {};
@@ -54,14 +58,23 @@ class Scheduler final {
   absl::Duration now() const { return now_; }
   uint64_t Random() { return random_(); }
 
-  SimulatedThread* Add(absl::string_view name) {
+  int AddNode() { return ++nodes_; }
+
+  SimulatedThread* Add(absl::string_view name, int node) {
     threads_.push_back(std::make_unique<SimulatedThread>());
     SimulatedThread* const made = threads_.back().get();
     made->number = static_cast<int>(threads_.size());
+    made->node = node;
     made->name = std::string(name);
     made->priority = static_cast<int64_t>(Random() >> 1);
     sem_init(&made->turn, 0, 0);
     return made;
+  }
+
+  void CrashAt(int node, absl::Duration when) { crashes_.emplace(when, node); }
+
+  SimulatedThread* FirstOf(int node) {
+    return std::ranges::find(threads_, node, [](const auto& one) { return one->node; })->get();
   }
 
   // Gives the turn to the thread that the seed says. Returns when it is this thread's again.
@@ -69,6 +82,10 @@ class Scheduler final {
     now_ += kStep;
     if (++steps_ > options_.most_steps) Fail("more steps than a run may take");
     if (now_ > options_.horizon) Fail("the run has not ended at its horizon");
+    while (!crashes_.empty() && crashes_.begin()->first <= now_) {
+      Crash(crashes_.begin()->second);
+      crashes_.erase(crashes_.begin());
+    }
     if (++turn_ > kLongestTurn ||
         std::find(changes_.begin(), changes_.end(), steps_) != changes_.end()) {
       self->priority = lowest_--;
@@ -79,9 +96,11 @@ class Scheduler final {
     if (options_.trace) Print(self, what, next);
     if (next == self) return;
     turn_ = 0;
-    const bool ended = self->state == SimulatedThread::State::kEnded;
+    const bool is_over = self->IsOver();
     sem_post(&next->turn);
-    if (!ended) AwaitTurn(self);
+    if (!is_over) return AwaitTurn(self);
+    // What the system does at a thread's end would run beside the threads that go on.
+    for (;;) pause();
   }
 
   static void AwaitTurn(SimulatedThread* thread) {
@@ -112,9 +131,8 @@ class Scheduler final {
   }
 
   bool AllEnded() const {
-    return std::ranges::all_of(threads_, [](const auto& thread) {
-      return thread.get() == current || thread->state == SimulatedThread::State::kEnded;
-    });
+    return std::ranges::all_of(
+        threads_, [](const auto& thread) { return thread.get() == current || thread->IsOver(); });
   }
 
   void Note(absl::string_view line) {
@@ -134,7 +152,7 @@ class Scheduler final {
     for (const std::string& note : notes_) absl::StrAppend(&said, "  ", note, "\n");
     absl::StrAppend(&said, "threads:\n");
     for (const auto& thread : threads_) {
-      if (thread->state == SimulatedThread::State::kEnded) continue;
+      if (thread->IsOver()) continue;
       const bool blocked = thread->state == SimulatedThread::State::kBlocked;
       absl::StrAppend(&said, "  ", thread->number, " ", thread->name,
                       blocked ? absl::StrCat(" waits: ", thread->what) : " could go on");
@@ -150,6 +168,16 @@ class Scheduler final {
 
  private:
   void Hash(uint64_t value) { hash_ = (hash_ ^ value) * 0x100000001b3ull; }
+
+  void Crash(int node) {
+    if (FirstOf(node)->IsOver()) return;
+    Note(absl::StrCat("node ", node, " crashes"));
+    for (const auto& thread : threads_) {
+      if (thread->node != node || thread->IsOver()) continue;
+      thread->state = SimulatedThread::State::kCrashed;
+      for (SimulatedThread* const waiting : WaitingFor(thread.get())) Wake(waiting);
+    }
+  }
 
   // Returns the thread that goes on. Lets time pass if all wait.
   SimulatedThread* Next(SimulatedThread* self) {
@@ -197,12 +225,13 @@ class Scheduler final {
   std::vector<std::unique_ptr<SimulatedThread>> threads_;
   std::vector<SimulatedThread*> ready_;
   std::deque<std::string> notes_;
+  int nodes_ = 0;
+  std::multimap<absl::Duration, int> crashes_;  // nodes, by when they crash
 };
 
 Scheduler* scheduler = nullptr;
 
-// Runs on a new thread from its first turn on. Never returns: what the system does at a thread's
-// end would run beside the threads that go on.
+// Runs on a new thread from its first turn on. Never returns.
 [[noreturn]] void RunThread(SimulatedThread* self, std::function<void()> body) {
   Scheduler::AwaitTurn(self);
   current = self;
@@ -217,11 +246,19 @@ Scheduler* scheduler = nullptr;
   for (;;) pause();
 }
 
+std::thread Start(SimulatedThread* made, std::function<void()> body) {
+  std::thread thread(
+      [made, body = std::move(body)]() mutable { RunThread(made, std::move(body)); });
+  made->id = thread.get_id();
+  Choose("starts a thread");
+  return thread;
+}
+
 }  // namespace
 
 Outcome Run(const Options& options, const std::function<void()>& body) {
   scheduler = new Scheduler(options);  // never freed: threads that end still look at it
-  current = scheduler->Add("main");
+  current = scheduler->Add("main", /*node=*/0);
   current->id = std::this_thread::get_id();
   body();
   while (!scheduler->AllEnded()) Sleep(absl::Milliseconds(1));
@@ -287,17 +324,28 @@ void Unlock(int* owner) {
 }
 
 std::thread StartThread(absl::string_view name, std::function<void()> body) {
-  SimulatedThread* const made = scheduler->Add(name);
-  std::thread thread(
-      [made, body = std::move(body)]() mutable { RunThread(made, std::move(body)); });
-  made->id = thread.get_id();
-  Choose("starts a thread");
-  return thread;
+  return Start(scheduler->Add(name, current->node), std::move(body));
+}
+
+int StartNode(absl::string_view name, std::function<void()> body) {
+  const int node = scheduler->AddNode();
+  Start(scheduler->Add(name, node), std::move(body)).detach();
+  return node;
+}
+
+void CrashThisNode(absl::Duration when) { scheduler->CrashAt(current->node, when); }
+
+bool AwaitNode(int node) {
+  SimulatedThread* const first = scheduler->FirstOf(node);
+  while (!first->IsOver()) {
+    (void)Block(first, absl::StrCat("the end of ", first->name), absl::InfiniteDuration());
+  }
+  return first->state == SimulatedThread::State::kEnded;
 }
 
 void AwaitThread(std::thread::id id) {
   SimulatedThread* const thread = scheduler->Find(id);
-  while (thread != nullptr && thread->state != SimulatedThread::State::kEnded) {
+  while (thread != nullptr && !thread->IsOver()) {
     (void)Block(thread, absl::StrCat("the end of ", thread->name), absl::InfiniteDuration());
   }
 }

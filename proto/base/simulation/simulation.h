@@ -78,7 +78,17 @@ void Lock(int* owner);
 bool TryLock(int* owner);
 void Unlock(int* owner);
 
-// Starts a thread of the run.
+// Starts a node: a thread, and the threads that it and they start. They can crash together. Returns
+// the node's number; other threads of the run are of node 0.
+int StartNode(absl::string_view name, std::function<void()> body);
+// Crashes the node of this thread at the first choice point of any thread from a time on. Its
+// threads never go on, and its memory is left as it is. So it must not hold a mutex of another node
+// at a choice point.
+void CrashThisNode(absl::Duration when);
+// Waits until the node's first thread has ended. Returns false if the node has crashed.
+bool AwaitNode(int node);
+
+// Starts a thread of the run, of the same node as the thread that starts it.
 std::thread StartThread(absl::string_view name, std::function<void()> body);
 // Waits for its end. The thread of the system stays, asleep, so that nothing runs beside the run.
 void AwaitThread(std::thread::id id);

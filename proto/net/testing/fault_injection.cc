@@ -9,17 +9,14 @@
 
 namespace slimps {
 
-namespace {
-
 // For a simulation's trace.
-void NoteFault(const char* fault, const Message& message) {
+void FaultySink::Note(const char* fault, const Message& message) const {
+  if (plan_.on_fault != nullptr) plan_.on_fault(fault, message);
   if (!simulation::Active()) return;
   const auto* const field =
       wire::Header::descriptor()->FindFieldByNumber(static_cast<int>(message.header.body_case()));
   simulation::Note(absl::StrCat("the network ", fault, " ", field ? field->name() : "nothing"));
 }
-
-}  // namespace
 
 bool FaultySink::Strikes(double probability) {
   // std::uniform_real_distribution would give other values with another library.
@@ -38,16 +35,16 @@ void FaultySink::OnMessage(PeerId from, Message message) {
   if (ceased()) {
     sink_->OnMessage(from, std::move(message));
   } else if (drop) {
-    NoteFault("drops", message);
+    Note("drops", message);
   } else if (duplicate) {
-    NoteFault("doubles", message);
+    Note("doubles", message);
     sink_->OnMessage(from, message);
     sink_->OnMessage(from, std::move(message));
   } else if (truncate && !message.payloads.empty()) {
-    NoteFault("truncates", message);
+    Note("truncates", message);
     DeliverTruncated(from, std::move(message));
   } else if (reorder || delay) {
-    NoteFault("holds back", message);
+    Note("holds back", message);
     // One more than asked for, because ReleaseHeldBack below counts this arrival too.
     held_back_.push_back({from, std::move(message), (reorder ? 1 : plan_.delay_messages) + 1});
   } else {

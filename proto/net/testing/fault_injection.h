@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <random>
 #include <string>
@@ -32,6 +33,8 @@ struct FaultPlan {
   double reorder = 0;  // held back until the next message has passed
   double delay = 0;    // held back until delay_messages later ones have passed
   size_t delay_messages = 4;
+  // Called with each fault ("drops") and the message that it strikes. Null: nobody asks.
+  std::function<void(const char* fault, const Message& message)> on_fault;
   // What has ended the faults. Null: nothing does.
   std::shared_ptr<const std::atomic<bool>> ceased;
 };
@@ -58,6 +61,7 @@ class FaultySink final : public MessageSink {
   };
 
   bool Strikes(double probability);
+  void Note(const char* fault, const Message& message) const;
   bool ceased() const { return plan_.ceased != nullptr && *plan_.ceased; }
   void DeliverTruncated(PeerId from, Message message);
   void ReleaseHeldBack();

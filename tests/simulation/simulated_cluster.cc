@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/simulation/simulated_cluster.h"
+
+#include <filesystem>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/base/clock.h"
+#include "proto/base/simulation/simulation.h"
+#include "proto/net/membership/node_name.h"
+#include "proto/net/testing/in_process_transport.h"
+#include "scheduler/scheduler_service.h"
+#include "server/service/beginning.h"
+#include "server/service/server_node.h"
+#include "worker/store/dist_store.h"
+#include "worker/store/guarded_store.h"
+
+namespace slimps {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kScheduler[] = "inproc://scheduler";
+constexpr absl::Duration kTick = absl::Milliseconds(20);
+constexpr absl::Duration kRestartTimeout = absl::Minutes(2);
+
+void Check(const absl::Status& status, absl::string_view what) {
+  if (!status.ok()) simulation::Fail(absl::StrCat(what, ": ", status.ToString()));
+}
+
+// Tells what arrives behind the faults, and passes it on.
+class WatchedTransport final : public Transport, private MessageSink {
+ public:
+  using Watch = std::function<void(const wire::Header&)>;
+  enum class Payloads { kShared, kCopied };
+
+  WatchedTransport(std::unique_ptr<Transport> inner, const FaultPlan& plan, Payloads payloads,
+                   Watch watch)
+      : inner_(std::move(inner)),
+        faulty_(inner_.get(), plan),
+        payloads_(payloads),
+        watch_(std::move(watch)) {}
+  ~WatchedTransport() override { Stop(); }
+
+  using Transport::Send;
+  absl::StatusOr<std::string> Bind(std::string_view address) override {
+    return faulty_.Bind(address);
+  }
+  absl::Status Start(MessageSink* sink) override {
+    sink_ = sink;
+    return faulty_.Start(this);
+  }
+  absl::StatusOr<PeerId> Connect(std::string_view address) override {
+    return faulty_.Connect(address);
+  }
+  void Disconnect(PeerId peer) override { faulty_.Disconnect(peer); }
+  absl::Status Send(PeerId to, Message message, SendOptions options) override {
+    for (Payload& payload : message.payloads) {
+      if (payloads_ == Payloads::kCopied) payload = Payload::Copy(payload.bytes());
+    }
+    return faulty_.Send(to, std::move(message), std::move(options));
+  }
+  void Stop() override { faulty_.Stop(); }
+  void Admit(PeerId peer) override { faulty_.Admit(peer); }
+  SteadyTime DeliveredUntil() override { return faulty_.DeliveredUntil(); }
+  TransportStats stats() const override { return faulty_.stats(); }
+
+ private:
+  void OnMessage(PeerId from, Message message) override {
+    watch_(message.header);
+    sink_->OnMessage(from, std::move(message));
+  }
+  void OnBadFrame(PeerId from, const absl::Status& why) override { sink_->OnBadFrame(from, why); }
+  void OnUndeliverable(PeerId to, const absl::Status& why) override {
+    sink_->OnUndeliverable(to, why);
+  }
+  void OnConnectionLost(PeerId to) override { sink_->OnConnectionLost(to); }
+
+  const std::unique_ptr<Transport> inner_;
+  FaultyTransport faulty_;
+  const Payloads payloads_;
+  const Watch watch_;
+  MessageSink* sink_ = nullptr;
+};
+
+}  // namespace
+
+SimulatedCluster::SimulatedCluster(const SimulatedClusterOptions& options)
+    : options_(options),
+      servers_(options.servers),
+      faults_(options.workers, options.servers,
+              [this](uint32_t rank) { return servers_[rank].disk.IsWriting(); }),
+      random_(options.faults.seed) {
+  scheduler_.crashes = options.crashes.scheduler;
+  for (size_t i = 0; i < options.crashes.servers.size(); ++i) {
+    servers_[i].crashes = options.crashes.servers[i];
+  }
+}
+
+void SimulatedCluster::Run(const std::function<void(KVStore&)>& body) {
+  std::vector<Thread> keepers;
+  keepers.emplace_back("keeper-scheduler",
+                       [this] { Keep(wire::SCHEDULER, 0, "scheduler", [this] { Schedule(); }); });
+  for (uint32_t rank = 0; rank < options_.servers; ++rank) {
+    const std::string name = absl::StrCat("server-", rank);
+    keepers.emplace_back(absl::StrCat("keeper-", name), [this, rank, name] {
+      Keep(wire::SERVER, rank, name, [this, rank] { Serve(rank); });
+    });
+  }
+  for (uint32_t rank = 0; rank < options_.workers; ++rank) {
+    keepers.emplace_back(absl::StrCat("worker-", rank), [this, rank, &body] { Work(rank, body); });
+  }
+  for (Thread& keeper : keepers) keeper.Join();
+}
+
+void SimulatedCluster::Keep(wire::Role role, uint32_t rank, const std::string& name,
+                            const std::function<void()>& body) {
+  Process& process = ProcessOf(role, rank);
+  while (!simulation::AwaitNode(simulation::StartNode(name, body))) {
+    const std::string fault = absl::StrCat("crash ", role == wire::SERVER ? "server" : "scheduler");
+    role == wire::SERVER ? faults_.CountAt(fault, rank) : faults_.Count(fault);
+    if (role == wire::SERVER && process.disk.IsWriting()) faults_.CountAt("torn write", rank);
+    faults_.Crash(role, rank);
+    process.disk.CloseAll();
+    if (role == wire::SERVER) Damage(rank);
+    const auto inbox = network_->Find(AddressOf(role, rank));
+    if (inbox != nullptr) network_->CloseInbox(inbox);
+    const absl::Duration away = process.crashes.back().away;
+    process.crashes.pop_back();
+    process.delivered = 0;
+    ++process.number;
+    simulation::Sleep(away);
+    if (HasEnded() && (role == wire::SERVER || !fs::exists(JournalPath()))) return;
+  }
+}
+
+void SimulatedCluster::Damage(uint32_t rank) {
+  Process& server = servers_[rank];
+  if (OneIn(2, &random_)) {
+    faults_.CountAt("power cut", rank);
+    server.disk.CutPower(&random_);
+  }
+  // The snapshot before a damaged one is used. It lacks what was said before training, and what a
+  // worker that has left kept for the server, if it is older than that.
+  std::vector<std::string> snapshots = Snapshots(server);
+  const bool may_tear = server.uncounted_snapshots + 2 <= snapshots.size() && closing_ == 0;
+  if (!training_ || !may_tear || !OneIn(2, &random_)) return;
+  faults_.CountAt("torn snapshot", rank);
+  SimulatedDisk::Tear(snapshots.back(), &random_);
+  server.uncounted_snapshots = snapshots.size() - 1;
+}
+
+std::vector<std::string> SimulatedCluster::Snapshots(const Process& server) {
+  std::vector<std::string> snapshots = server.disk.named();
+  std::erase_if(snapshots, [](const std::string& path) {
+    return path.find("/snapshot-") == std::string::npos;
+  });
+  return snapshots;
+}
+
+void SimulatedCluster::BeginTraining() {
+  for (Process& server : servers_) {
+    if (!training_) server.uncounted_snapshots = Snapshots(server).size();
+  }
+  training_ = true;
+}
+
+std::string SimulatedCluster::JournalPath() const {
+  return absl::StrCat(options_.folder, "/journal");
+}
+
+SimulatedCluster::Process& SimulatedCluster::ProcessOf(wire::Role role, uint32_t rank) {
+  return role == wire::SCHEDULER ? scheduler_ : servers_[rank];
+}
+
+std::string SimulatedCluster::AddressOf(wire::Role role, uint32_t rank) {
+  if (role == wire::SCHEDULER) return kScheduler;
+  const bool moves = options_.crashes.addresses == CrashPlan::Addresses::kChange;
+  return absl::StrCat("inproc://server-", rank, moves ? "-" : "",
+                      moves ? absl::StrCat(servers_[rank].number) : "");
+}
+
+std::unique_ptr<Transport> SimulatedCluster::MakeTransport(wire::Role role, uint32_t rank,
+                                                           const std::string& address) {
+  TransportOptions transport;
+  if (role == wire::WORKER) transport.emulate_link_latency = options_.latency;
+  FaultPlan faults = options_.faults;
+  faults.seed += static_cast<uint64_t>(role) * 1000 + rank;
+  if (role != wire::WORKER) faults.seed += 10'000 * ProcessOf(role, rank).number;
+  faults.on_fault = [this](const char* fault, const Message&) { faults_.Count(fault); };
+  auto made = std::make_unique<WatchedTransport>(
+      std::make_unique<InProcessTransport>(network_, transport), faults,
+      options_.crashes.any() ? WatchedTransport::Payloads::kCopied
+                             : WatchedTransport::Payloads::kShared,
+      [this, role, rank](const wire::Header& header) { Delivered(role, rank, header); });
+  if (!address.empty()) Check(made->Bind(address).status(), "bind");
+  return made;
+}
+
+void SimulatedCluster::Delivered(wire::Role role, uint32_t rank, const wire::Header& header) {
+  faults_.Deliver(role, rank, header);
+  if (role == wire::WORKER) return;
+  Process& process = ProcessOf(role, rank);
+  ++process.delivered;
+  if (process.crashes.empty() || process.delivered != process.crashes.back().deliveries) return;
+  simulation::CrashThisNode(simulation::Now() + process.crashes.back().after);
+}
+
+void SimulatedCluster::Schedule() {
+  SchedulerOptions options;
+  options.num_workers = options_.workers;
+  options.num_servers = options_.servers;
+  std::unique_ptr<Journal> journal;
+  if (options_.crashes.any()) {
+    options.restart_timeout = kRestartTimeout;
+    options.has_journal = true;
+    auto opened =
+        Journal::Open(JournalPath(), {options.job_id, options.num_workers, options.num_servers},
+                      &scheduler_.disk);
+    Check(opened.status(), "journal");
+    journal = *std::move(opened);
+  }
+  const std::unique_ptr<Transport> transport =
+      MakeTransport(wire::SCHEDULER, 0, AddressOf(wire::SCHEDULER, 0));
+  SchedulerService service(transport.get(), options, MachineClock(), journal.get());
+  if (journal != nullptr) Check(service.Restore(), "journal");
+  Check(transport->Start(&service), "scheduler");
+  while (!service.done()) {
+    service.Tick();
+    simulation::Sleep(kTick);
+  }
+  transport->Stop();
+  Check(service.result(), "scheduler");
+}
+
+void SimulatedCluster::Serve(uint32_t rank) {
+  ServerOptions options;
+  options.num_workers = options_.workers;
+  options.shard_threads = options_.shard_threads;
+  if (options_.crashes.any()) {
+    options.snapshots = {.root = options_.folder,
+                         .rank = rank,
+                         .every = options_.crashes.snapshot_every,
+                         .disk = &servers_[rank].disk};
+  }
+  absl::StatusOr<Beginning> beginning =
+      options.snapshots.has_value()
+          ? BeginFromSnapshot(options, MachineClock())
+          : absl::StatusOr<Beginning>(BeginEmpty(options, MachineClock()));
+  Check(beginning.status(), "snapshot");
+  const std::string address = AddressOf(wire::SERVER, rank);
+  const std::unique_ptr<Transport> transport = MakeTransport(wire::SERVER, rank, address);
+  MembershipOptions membership{.role = wire::SERVER,
+                               .wanted_rank = static_cast<int32_t>(rank),
+                               .scheduler_address = kScheduler,
+                               .num_workers = options_.workers,
+                               .num_servers = options_.servers,
+                               .endpoints = {address}};
+  ServerNode node(transport.get(), membership, options, MachineClock(), *std::move(beginning));
+  const absl::Status served = node.Serve();
+  // A job that is over does not take a server back.
+  const bool is_refused = closing_ == options_.workers && absl::IsFailedPrecondition(served);
+  if (!HasEnded() && !is_refused) Check(served, NodeName(wire::SERVER, rank));
+}
+
+void SimulatedCluster::Work(uint32_t rank, const std::function<void(KVStore&)>& body) {
+  KVStoreOptions options = options_.store;
+  options.scheduler_address = kScheduler;
+  options.num_workers = options_.workers;
+  options.num_servers = options_.servers;
+  options.wanted_rank = static_cast<int32_t>(rank);
+  absl::StatusOr<std::unique_ptr<DistStore>> joined =
+      DistStore::Create(options_.mode, options, MakeTransport(wire::WORKER, rank, ""));
+  Check(joined.status(), NodeName(wire::WORKER, rank));
+  GuardedStore store(*std::move(joined));
+  body(store);
+  ++closing_;
+  Check(store.Close(), "close");
+  ++closed_;
+}
+
+}  // namespace slimps

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// The nodes of a simulated job, each as its program would run it. Servers and the scheduler may
+// crash at any choice point, and are started again, as by `slimps launch --restart`.
+//
+//   SimulatedCluster cluster(options);
+//   cluster.Run([&](KVStore& store) { ... });       // on each worker; returns when all have ended
+//
+// A node shares no memory with others: payloads are copied where nodes may crash.
+#ifndef SLIMPS_TESTS_SIMULATION_SIMULATED_CLUSTER_H_
+#define SLIMPS_TESTS_SIMULATION_SIMULATED_CLUSTER_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "proto/base/thread.h"
+#include "proto/net/testing/fault_injection.h"
+#include "proto/net/testing/in_process_network.h"
+#include "proto/net/transport.h"
+#include "tests/simulation/fault_table.h"
+#include "tests/simulation/job_plan.h"
+#include "tests/simulation/simulated_disk.h"
+#include "worker/kvstore.h"
+#include "worker/store_options.h"
+
+namespace slimps {
+
+struct SimulatedClusterOptions {
+  uint32_t workers = 4;
+  uint32_t servers = 2;
+  wire::StoreMode mode = wire::DIST_SYNC;
+  size_t shard_threads = 1;
+  KVStoreOptions store;  // the cluster fills in the address and the counts
+  FaultPlan faults;      // in what arrives anywhere; the seed is offset for each node
+  absl::Duration latency;
+  CrashPlan crashes;
+  std::string folder;  // for snapshots and the journal
+};
+
+// Owned by the run: one thread of it goes on at a time.
+class SimulatedCluster final {
+ public:
+  explicit SimulatedCluster(const SimulatedClusterOptions& options);
+
+  // Any error of a node, other than a crash, ends the run by simulation::Fail.
+  void Run(const std::function<void(KVStore&)>& body);
+
+  // Notes that training begins: what is said once has been said and is in a snapshot. Called by
+  // each worker.
+  void BeginTraining();
+
+  const FaultTable& faults() const { return faults_; }
+
+ private:
+  // The one process of a node that runs, or the next one.
+  struct Process {
+    std::vector<CrashPlan::Crash> crashes;  // of this one and later ones; the first comes last
+    uint64_t delivered = 0;                 // messages
+    uint64_t number = 0;
+    SimulatedDisk disk;
+    // Snapshots that were whole when training began, and those that were damaged.
+    size_t uncounted_snapshots = 0;
+  };
+
+  // Does to a server's disk what a crash may do.
+  void Damage(uint32_t rank);
+
+  // Runs `body` as a node, again after each crash.
+  void Keep(wire::Role role, uint32_t rank, const std::string& name,
+            const std::function<void()>& body);
+  void Schedule();
+  void Serve(uint32_t rank);
+  void Work(uint32_t rank, const std::function<void(KVStore&)>& body);
+  Process& ProcessOf(wire::Role role, uint32_t rank);
+  // Returns the address at which the process that runs now listens.
+  std::string AddressOf(wire::Role role, uint32_t rank);
+  // Returns a transport with faults. It is bound to `address`, unless that is empty.
+  std::unique_ptr<Transport> MakeTransport(wire::Role role, uint32_t rank,
+                                           const std::string& address);
+  void Delivered(wire::Role role, uint32_t rank, const wire::Header& header);
+  // Returns the paths of all snapshots that the server's processes have completed.
+  static std::vector<std::string> Snapshots(const Process& server);
+  std::string JournalPath() const;
+  bool HasEnded() const { return closed_ == options_.workers; }
+
+  const SimulatedClusterOptions options_;
+  const std::shared_ptr<InProcessNetwork> network_ = std::make_shared<InProcessNetwork>();
+  Process scheduler_;
+  std::vector<Process> servers_;
+  FaultTable faults_;
+  Draws random_;
+  bool training_ = false;
+  uint32_t closing_ = 0, closed_ = 0;  // workers
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_TESTS_SIMULATION_SIMULATED_CLUSTER_H_
