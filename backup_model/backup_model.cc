@@ -260,7 +260,7 @@ absl::Status BackupModel::Restore(int64_t version, std::string_view content) {
             absl::InvalidArgumentError(absl::StrCat("tensor ", t->name, ": ", what, ": expected ",
                                                     out.size(), " bytes, got ", bytes->size()));
       }
-      if (restored.ok()) std::memcpy(out.data(), bytes->data(), out.size());
+      if (restored.ok() && !out.empty()) std::memcpy(out.data(), bytes->data(), out.size());
     };
     // The first step makes the moments. Which ones there are, only their lengths tell.
     const auto take_moment = [&](const char* what, AlignedBuffer* moment) {
