@@ -135,7 +135,7 @@ void Rows(const Worker& worker) {
   size_t count = 0;
   CHECK(slimps_pull_rows(worker.store, key, ids, 4, rows, out.data(), 2 * kColumns, &count, 0) ==
         SLIMPS_INVALID_ARGUMENT);
-  CHECK(Says("3 rows of key 0 need room for 12 elements, got 8"));
+  CHECK(Says("pull of rows of key 0: 3 rows need room for 12 elements, got 8"));
   CHECK(count == 0 && rows[0] == -1 && std::isnan(out[0]));
   CHECK_OK(slimps_pull_rows(worker.store, key, ids, 4, rows, out.data(), out.size(), &count, 0));
   const auto workers = static_cast<float>(worker.workers);
