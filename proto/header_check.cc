@@ -31,6 +31,7 @@ size_t MaxBytes(const pb::FieldDescriptor& field, const Limits& limits) {
   if (field.full_name() == "slimps.wire.KeyInfo.name") return limits.max_key_name_bytes;
   if (field.full_name() == "slimps.wire.PullItem.rows") return limits.max_row_bytes;
   if (field.full_name() == "slimps.wire.CodecMap.policy_state") return limits.max_state_bytes;
+  if (field.full_name() == "slimps.wire.Heartbeat.report") return limits.max_report_bytes;
   return limits.max_text_bytes;
 }
 

@@ -20,9 +20,10 @@ struct Limits {
   size_t max_payload_frames = 4096;
   size_t max_items = 16384;          // entries of any repeated field without a limit of its own
   size_t max_key_name_bytes = 1024;  // of a typed name
-  size_t max_row_bytes = size_t{256} << 10;    // of PullItem.rows
-  size_t max_state_bytes = size_t{512} << 10;  // of CodecMap.policy_state
-  size_t max_text_bytes = 16384;               // of any other string
+  size_t max_row_bytes = size_t{256} << 10;     // of PullItem.rows
+  size_t max_state_bytes = size_t{512} << 10;   // of CodecMap.policy_state
+  size_t max_report_bytes = size_t{256} << 10;  // of Heartbeat.report
+  size_t max_text_bytes = 16384;                // of any other string
   size_t max_shape_dims = 16;
   size_t max_partitions = 65536;              // of one key
   uint64_t max_elements = uint64_t{1} << 32;  // of one key, and so of one partition

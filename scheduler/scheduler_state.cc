@@ -148,6 +148,7 @@ void SchedulerState::Welcome(PeerId to, uint64_t request_id, const Member& membe
   welcome->set_heartbeat_interval_ms(Millis(options_.heartbeat_interval));
   welcome->set_heartbeat_timeout_ms(Millis(options_.heartbeat_timeout));
   welcome->set_restarts(member.entry.restarts());
+  welcome->set_wants_reports(options_.wants_reports);
   const bool wants_decision = member.entry.restarts() > 0 && agreements_.Decided() != nullptr;
   if (wants_decision) *welcome->mutable_codec_map() = *agreements_.Decided();
   welcome->set_servers_may_return(options_.restart_timeout > absl::ZeroDuration());
@@ -178,7 +179,11 @@ void SchedulerState::HandleMember(const Member& member, const wire::Header& head
       members_.NoteSaved(member.entry.node(), header.heartbeat().saved_epoch());
       wire::Header echo;
       echo.set_request_id(header.request_id());
-      *echo.mutable_heartbeat() = header.heartbeat();
+      echo.mutable_heartbeat()->set_sequence(header.heartbeat().sequence());
+      echo.mutable_heartbeat()->set_wants_details(wants_details_);
+      if (options_.wants_reports && !header.heartbeat().report().empty()) {
+        reports_.push_back({member.entry.node(), header.heartbeat().report()});
+      }
       echo.mutable_heartbeat()->set_scheduler_unix_ns(
           static_cast<uint64_t>(absl::ToUnixNanos(wall_.At(now))));
       out->push_back({member.peer, std::move(echo)});

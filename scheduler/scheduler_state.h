@@ -52,6 +52,8 @@ struct SchedulerOptions {
   absl::Duration worker_timeout = absl::ZeroDuration();
   // TakeEntries is written down, so that this scheduler may be started again.
   bool has_journal = false;
+  // Heartbeats should say how nodes do (TakeReports).
+  bool wants_reports = false;
   // How long nodes may take to leave after they were told to.
   absl::Duration shutdown_grace = absl::Seconds(5);
   // How long the scheduler stays after the last goodbye. The acknowledgement of a goodbye may be
@@ -97,6 +99,18 @@ class SchedulerState final {
 
   // Returns log lines for people, each once: which nodes came, were refused or are missing.
   std::vector<std::string> TakeNews() { return joining_.Take(); }
+
+  // What a node said of itself with a heartbeat: a NodeReport as bytes, which nobody has read.
+  struct Report {
+    wire::NodeRef node;
+    std::string bytes;
+  };
+  // Removes and returns the reports that came since the last call.
+  // REQUIRES: called often, if options.wants_reports.
+  std::vector<Report> TakeReports() { return std::exchange(reports_, {}); }
+
+  // Asks nodes for details in their reports, or for none.
+  void SetWantsDetails(bool wants) { wants_details_ = wants; }
 
   Phase phase() const { return phase_; }
 
@@ -148,6 +162,8 @@ class SchedulerState final {
   Agreements agreements_;
   JoinLog joining_;
   std::vector<JournalEntry> entries_;
+  std::vector<Report> reports_;
+  bool wants_details_ = false;
 };
 
 }  // namespace slimps

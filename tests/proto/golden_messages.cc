@@ -202,6 +202,10 @@ void AddRestarts(const std::function<Message*(const char*)>& add) {
   wire::Roster* without = add("away/roster")->header.mutable_roster();
   without->add_nodes()->mutable_node()->set_role(wire::WORKER);
   without->mutable_nodes(0)->set_away(true);
+  wire::Heartbeat* reporting = add("reports/heartbeat")->header.mutable_heartbeat();
+  reporting->set_report("a report");
+  reporting->set_wants_details(true);
+  add("reports/welcome")->header.mutable_welcome()->set_wants_reports(true);
   add("away/heartbeat")->header.mutable_heartbeat()->set_saved_epoch(6);
   add("away/push")->header.mutable_push()->add_items()->set_left_out(true);
 }

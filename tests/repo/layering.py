@@ -20,13 +20,15 @@ MAY_INCLUDE = {
     "proto/base": [],
     "proto": ["proto/base"],
     "proto/net": ["proto/base", "proto"],
+    "watch": ["proto/base", "proto"],
     "compress/kernels": [],
     "compress/format": ["proto/base", "compress/kernels"],
     "compress": ["proto/base", "compress/kernels", "compress/format"],
-    "scheduler": NETWORK + ["compress/policy", "compress/policy/controllers"],
-    "server": NETWORK + ["compress/kernels", "compress/format", "compress"],
+    "scheduler": NETWORK + ["watch", "compress/policy", "compress/policy/controllers"],
+    "server": NETWORK + ["watch", "compress/kernels", "compress/format", "compress"],
     "backup_model": ["proto/base", "proto", "compress/kernels", "compress/format", "compress"],
-    "worker": NETWORK + ["compress/kernels", "compress/format", "compress", "backup_model"],
+    "worker": NETWORK
+    + ["watch", "compress/kernels", "compress/format", "compress", "backup_model"],
     "tools": None,  # anything
     "tests": None,
 }
@@ -44,6 +46,7 @@ STANDS_ON = {
     "proto/net/zmq": ["proto/net", "proto/net/identity", "proto/net/queue", "proto/net/shared"],
     "proto/net/testing": ["proto/net", "proto/net/queue"],
     "proto/net/membership": ["proto/net", "proto/net/identity"],
+    "watch": [],
     "compress/kernels/lanes": [],
     "compress/kernels/loops": ["compress/kernels", "compress/kernels/lanes"],
     "compress/kernels": ["compress/kernels/lanes", "compress/kernels/loops"],

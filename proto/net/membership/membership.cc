@@ -136,8 +136,32 @@ void Membership::RunHeartbeats() {
         if (stopping_) return;
         actions = state_.Tick(options_.clock->Now(), delivered_until);
       }
+      AddReport(&actions.send);
       Carry(std::move(actions));
     });
+  }
+}
+
+void Membership::SetReporter(Reporter reporter) {
+  MutexLock lock(&mutex_);
+  reporter_ = std::move(reporter);
+}
+
+void Membership::AddReport(std::vector<wire::Header>* headers) const {
+  for (wire::Header& header : *headers) {
+    if (!header.has_heartbeat() || header.heartbeat().sequence() == 0) continue;
+    Reporter reporter;
+    bool details = false;
+    {
+      MutexLock lock(&mutex_);
+      if (!state_.welcome().wants_reports() || reporter_ == nullptr) return;
+      reporter = reporter_;
+      details = state_.wants_details();
+    }
+    std::string report = reporter(details);
+    // A heartbeat that breaks a limit would not go out, and the node would seem dead.
+    if (report.size() > kDefaultLimits.max_report_bytes) continue;
+    header.mutable_heartbeat()->set_report(std::move(report));
   }
 }
 

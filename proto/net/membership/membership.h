@@ -157,6 +157,13 @@ class Membership final {
   wire::Welcome welcome() const;
   void EndReturn();  // MembershipState::EndReturn
   void SetSavedEpoch(uint64_t epoch);
+
+  // Makes heartbeats carry what `reporter` returns: a NodeReport as bytes (watch/node_report.proto),
+  // with details if its argument says so (Heartbeat.wants_details). One that is too large is left
+  // out. Called on the heartbeat's thread, only where the scheduler wants reports. It must not wait.
+  // Until Stop, all that it uses must live.
+  using Reporter = std::function<std::string(bool details)>;
+  void SetReporter(Reporter reporter);
   wire::Roster roster() const;  // complete after Join
   PeerId scheduler() const;     // REQUIRES: Join was called
   wire::NodeRef self() const;
@@ -168,6 +175,7 @@ class Membership final {
  private:
   absl::Status Connect();
   void RunHeartbeats();
+  void AddReport(std::vector<wire::Header>* headers) const;
   void AllowKeys() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Waits for the outcome of the barrier until `deadline`. Returns nullopt if it is undecided then.
   std::optional<absl::StatusOr<std::vector<double>>> AwaitBarrier(
@@ -188,6 +196,7 @@ class Membership final {
   std::optional<PeerId> scheduler_ ABSL_GUARDED_BY(mutex_);
   std::function<void(absl::Status)> down_handler_ ABSL_GUARDED_BY(mutex_);
   bool down_told_ ABSL_GUARDED_BY(mutex_) = false;
+  Reporter reporter_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::atomic<Thread::Id> heartbeat_thread_{};   // lets Stop learn if it runs on that thread
   Mutex joining_;                                // locked before mutex_, never within it

@@ -134,6 +134,9 @@ class MembershipState final {
 
   // What heartbeats say from now on (Heartbeat.saved_epoch).
   void SetSavedEpoch(uint64_t epoch) { saved_epoch_ = epoch; }
+
+  // Returns what the scheduler's newest echo said (Heartbeat.wants_details).
+  bool wants_details() const { return wants_details_; }
   const wire::Roster& roster() const { return roster_; }
   const std::optional<absl::Status>& down() const { return down_; }
   // Returns the offset of this node's wall clock, from the echoes of heartbeats.
@@ -190,6 +193,7 @@ class MembershipState final {
   SteadyTime last_heard_ = SteadyTime::InfinitePast();
   uint64_t heartbeat_sequence_ = 0;
   uint64_t saved_epoch_ = 0;
+  bool wants_details_ = false;
   SteadyTime heartbeat_sent_ = SteadyTime::InfinitePast();  // of the newest heartbeat
   ClockOffset clock_offset_;
   uint64_t next_request_ = 1;
