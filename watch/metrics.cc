@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "watch/metrics.h"
+
+#include <glog/logging.h>
+
+#include <algorithm>
+#include <map>
+
+namespace slimps {
+namespace {
+
+const std::map<Metric, MetricInfo>& Catalogue() {
+  static const auto* const catalogue = new std::map<Metric, MetricInfo>{
+      {Metric::kRound,
+       {"slimps_round",
+        "Newest round that this worker has pushed a gradient of.",
+        MetricKind::kGauge,
+        {}}},
+      {Metric::kPushes,
+       {"slimps_pushes_total",
+        "Pushes of whole tensors that servers have acknowledged.",
+        MetricKind::kCounter,
+        {}}},
+      {Metric::kRawBytes,
+       {"slimps_raw_bytes_total",
+        "Bytes that the pushed or pulled tensors have in fp32.",
+        MetricKind::kCounter,
+        {"direction"}}},
+      {Metric::kPayloadBytes,
+       {"slimps_payload_bytes_total",
+        "Bytes of payloads that travelled, by codec.",
+        MetricKind::kCounter,
+        {"direction", "codec"}}},
+      {Metric::kSharedMemoryBytes,
+       {"slimps_shared_memory_bytes_total",
+        "Payload bytes that went through shared memory.",
+        MetricKind::kCounter,
+        {}}},
+      {Metric::kStageSeconds,
+       {"slimps_stage_seconds_total",
+        "Seconds of all threads together, by stage.",
+        MetricKind::kCounter,
+        {"stage"}}},
+      {Metric::kCompressionGain,
+       {"slimps_compression_gain_ratio",
+        "Squared norm of what compressed pushes sent, by that of gradient plus residual.",
+        MetricKind::kGauge,
+        {}}},
+      {Metric::kCompressionError,
+       {"slimps_compression_error_ratio",
+        "Squared norm of what compressed pushes left out, by that of gradient plus residual.",
+        MetricKind::kGauge,
+        {}}},
+      {Metric::kOverlapRatio,
+       {"slimps_overlap_ratio",
+        "Part of the time of travelling in which no call of the training program waited.",
+        MetricKind::kGauge,
+        {}}},
+      {Metric::kQueueDepth,
+       {"slimps_queue_depth", "Entries that wait in a queue.", MetricKind::kGauge, {"queue"}}},
+      {Metric::kRepeatedItems,
+       {"slimps_repeated_items_total",
+        "Pushes and pulls of partitions that were sent again or received again.",
+        MetricKind::kCounter,
+        {}}},
+      {Metric::kRoundsOver,
+       {"slimps_partition_rounds_total",
+        "Rounds of partitions that this server has completed.",
+        MetricKind::kCounter,
+        {}}},
+      {Metric::kReceivedBytes,
+       {"slimps_received_bytes_total",
+        "Payload bytes of pushes, by format.",
+        MetricKind::kCounter,
+        {"format"}}},
+      {Metric::kSentBytes,
+       {"slimps_sent_bytes_total",
+        "Payload bytes of answers to pulls, by format.",
+        MetricKind::kCounter,
+        {"format"}}},
+      {Metric::kWaitedForWorker,
+       {"slimps_waited_for_worker_seconds_total",
+        "Seconds in which open rounds waited for this worker alone.",
+        MetricKind::kCounter,
+        {"worker"}}},
+      {Metric::kSnapshotAge,
+       {"slimps_snapshot_age_seconds",
+        "Seconds since the newest snapshot was complete.",
+        MetricKind::kGauge,
+        {}}},
+      {Metric::kNodeUp,
+       {"slimps_node_up",
+        "1 if the node is in the job and was heard in time, else 0.",
+        MetricKind::kGauge,
+        {}}},
+      {Metric::kHeartbeatAge,
+       {"slimps_heartbeat_age_seconds",
+        "Seconds since the node was heard.",
+        MetricKind::kGauge,
+        {}}},
+      {Metric::kRestarts,
+       {"slimps_restarts_total",
+        "Processes that have had this node's place before.",
+        MetricKind::kCounter,
+        {}}},
+      {Metric::kStalls,
+       {"slimps_stalls_total", "Waits for longer than --stall_warning.", MetricKind::kCounter, {}}},
+      {Metric::kThresholdBytes,
+       {"slimps_threshold_bytes",
+        "fp32 bytes from which tensors are compressed.",
+        MetricKind::kGauge,
+        {"direction"}}},
+      {Metric::kJobSeconds,
+       {"slimps_job_seconds", "Seconds since the scheduler began.", MetricKind::kGauge, {}}}};
+  return *catalogue;
+}
+
+}  // namespace
+
+const MetricInfo* FindMetric(uint32_t number) {
+  const auto found = Catalogue().find(static_cast<Metric>(number));
+  return found == Catalogue().end() ? nullptr : &found->second;
+}
+
+const MetricInfo& InfoOf(Metric metric) { return Catalogue().at(metric); }
+
+void AddSample(Metric metric, const std::vector<std::string>& labels, double value,
+               watch::NodeReport* report) {
+  CHECK_EQ(labels.size(), InfoOf(metric).labels.size()) << InfoOf(metric).name;
+  watch::Sample* sample = report->add_samples();
+  sample->set_metric(static_cast<uint32_t>(metric));
+  for (const std::string& label : labels) sample->add_labels(label);
+  sample->set_value(value);
+}
+
+double SumOf(const watch::NodeReport& report, Metric metric,
+             const std::vector<std::string>& labels) {
+  double sum = 0;
+  for (const watch::Sample& sample : report.samples()) {
+    if (sample.metric() != static_cast<uint32_t>(metric)) continue;
+    if (static_cast<size_t>(sample.labels_size()) < labels.size()) continue;
+    if (std::equal(labels.begin(), labels.end(), sample.labels().begin())) sum += sample.value();
+  }
+  return sum;
+}
+
+}  // namespace slimps

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// The metrics of a job, each with its name and labels as Prometheus' conventions want them. A node
+// reports values by number (NodeReport.samples). Who exports them adds the labels "role" and "rank"
+// of that node.
+//
+//   AddSample(Metric::kPayloadBytes, {"push", "1bit"}, 4096, &report);
+//   InfoOf(Metric::kPayloadBytes).name          // "slimps_payload_bytes_total"
+#ifndef SLIMPS_WATCH_METRICS_H_
+#define SLIMPS_WATCH_METRICS_H_
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "watch/node_report.pb.h"
+
+namespace slimps {
+
+// The numbers are on the wire: add at the end.
+enum class Metric : uint32_t {
+  // Of workers.
+  kRound,              // the newest round that this worker has pushed a gradient of
+  kPushes,             // pushes of whole tensors that servers acknowledged
+  kRawBytes,           // {direction}: what tensors would take in fp32
+  kPayloadBytes,       // {direction, codec}: what travelled for them
+  kSharedMemoryBytes,  // of these, through shared memory
+  kStageSeconds,     // {stage}: of all threads; copy, encode, send, wait, decode; server: sum, step
+  kCompressionGain,  // |sent|^2 / |gradient + residual|^2
+  kCompressionError,  // |not sent|^2 / |gradient + residual|^2
+  kOverlapRatio,      // part of the time that items travelled in which no call waited
+  kQueueDepth,        // {queue}
+  kRepeatedItems,     // sent again, or received again
+  // Of servers.
+  kRoundsOver,       // partitions' rounds that were completed
+  kReceivedBytes,    // {format}: payloads of pushes
+  kSentBytes,        // {format}: payloads of answers
+  kWaitedForWorker,  // {worker}: seconds that open rounds waited for this worker alone
+  kSnapshotAge,      // seconds since the newest snapshot was whole
+  // Of the scheduler, by role and rank of the node that is meant.
+  kNodeUp,        // 1: in the job and heard in time
+  kHeartbeatAge,  // seconds
+  kRestarts,
+  kStalls,          // warnings so far that somebody waits
+  kThresholdBytes,  // {direction}: what is decided
+  kJobSeconds,      // since the scheduler began
+};
+
+enum class MetricKind { kCounter, kGauge };
+
+struct MetricInfo {
+  std::string_view name;
+  std::string_view help;
+  MetricKind kind;
+  std::vector<std::string_view> labels;  // names
+};
+
+// Returns nullptr for a number that no metric has. Thread-safe.
+const MetricInfo* FindMetric(uint32_t number);
+
+// REQUIRES: `metric` is one of the enumerators.
+const MetricInfo& InfoOf(Metric metric);
+
+// REQUIRES: one value for each label name of the metric.
+void AddSample(Metric metric, const std::vector<std::string>& labels, double value,
+               watch::NodeReport* report);
+
+// Returns the sum of the samples whose labels begin with `labels`.
+double SumOf(const watch::NodeReport& report, Metric metric,
+             const std::vector<std::string>& labels = {});
+
+}  // namespace slimps
+
+#endif  // SLIMPS_WATCH_METRICS_H_
