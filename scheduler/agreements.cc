@@ -131,6 +131,15 @@ void Agreements::Return(const wire::NodeRef& node) {
   decision_.Return(node.rank());
 }
 
+void Agreements::AddTo(uint64_t known_version, JobView* view) const {
+  view->barriers = barriers_.Open();
+  view->undeclared = placement_.FindUndeclared();
+  for (const uint32_t rank : decision_.Unreported()) {
+    view->unreported.emplace_back(wire::WORKER, rank);
+  }
+  if (DecidedVersion() > known_version) view->decision = decision_.decision();
+}
+
 void Agreements::SendReleases(std::vector<BarrierTable::Release> releases,
                               const MembershipTable& members, Outbox* out) {
   for (const BarrierTable::Release& release : releases) {

@@ -17,6 +17,7 @@
 #include "scheduler/membership_table.h"
 #include "scheduler/outbox.h"
 #include "scheduler/placement.h"
+#include "scheduler/watch/job_view.h"
 
 namespace slimps {
 
@@ -44,6 +45,9 @@ class Agreements final {
 
   // Returns the newest ticket of each barrier's name that is over.
   std::vector<wire::BarrierTicket> Tickets() const { return barriers_.Tickets(); }
+
+  // Adds what is not agreed on yet, and a decision that is newer than `known_version`.
+  void AddTo(uint64_t known_version, JobView* view) const;
 
  private:
   bool HandleBarrier(const Member& member, const wire::Header& header,

@@ -122,6 +122,15 @@ uint64_t BarrierTable::NewestOver(const std::string& name) const {
   return newest == newest_.end() ? 0 : newest->second.release.message.ticket();
 }
 
+std::vector<OpenBarrier> BarrierTable::Open() const {
+  std::vector<OpenBarrier> all;
+  for (const auto& [id, visits] : open_) {
+    const Visit& visit = visits.begin()->second;
+    all.push_back({id.first, id.second, visit.purpose, !visit.values.empty(), Missing(visits)});
+  }
+  return all;
+}
+
 bool BarrierTable::IsComplete(const Visits& visits) const {
   const wire::Role group = visits.begin()->second.group;
   size_t there = visits.size();

@@ -30,6 +30,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "proto/slimps.pb.h"
+#include "scheduler/watch/job_view.h"
 
 namespace slimps {
 
@@ -76,6 +77,9 @@ class BarrierTable final {
   // Returns the newest ticket of each name that is over.
   std::vector<wire::BarrierTicket> Tickets() const;
   uint64_t NewestOver(const std::string& name) const;  // 0: none
+
+  // Returns the barriers that some have come to, with those that have not.
+  std::vector<OpenBarrier> Open() const;
 
  private:
   struct Visit {

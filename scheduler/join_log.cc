@@ -12,7 +12,6 @@ namespace {
 
 constexpr size_t kMaxOfHost = 64;  // bytes of each text that the node sent of itself
 constexpr size_t kMaxOfWhy = 400;  // bytes of the reason
-constexpr size_t kMaxNamed = 16;   // nodes in one line
 
 std::string Shown(const std::string& text, size_t most) {
   return absl::Utf8SafeCHexEscape(text.substr(0, most));
@@ -72,21 +71,6 @@ void JoinLog::Refused(const wire::Header& header, const absl::Status& why, absl:
   lines_.push_back(untold_ == 0 ? line
                                 : absl::StrCat(line, " (after ", untold_, " more refusals)"));
   untold_ = 0;
-}
-
-void JoinLog::Waiting(const MembershipTable& members, absl::Duration age) {
-  if (age < next_missing_) return;
-  next_missing_ = 2 * age;
-  const std::vector<Member> there = members.LiveMembers();
-  std::string line =
-      absl::StrCat("after ", absl::FormatDuration(age), " the job waits for ",
-                   MissingNodes(members.Roster()), "; there: ", there.empty() ? "nobody" : "");
-  for (size_t i = 0; i < std::min(there.size(), kMaxNamed); ++i) {
-    absl::StrAppend(&line, i == 0 ? "" : ", ", Shown(there[i].ToString(), kMaxOfWhy));
-  }
-  if (there.size() > kMaxNamed) absl::StrAppend(&line, " and ", there.size() - kMaxNamed, " more");
-  lines_.push_back(line);
-  for (const std::string& refusal : refusals_) lines_.push_back(absl::StrCat("  ", refusal));
 }
 
 }  // namespace slimps

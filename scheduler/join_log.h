@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Makes the log lines for people about who is in a job: which nodes came, which were refused and
-// why, which are missing, which are waited for. Owned by SchedulerState. Pure: the caller writes
+// why, which are waited for. Owned by SchedulerState. Pure: the caller writes
 // the lines.
 //
 //   log.Joined(member, MissingNodes(roster));
-//   log.Waiting(members, age);                      // now and then
 //   for (const std::string& line : log.Take()) LOG(INFO) << line;
 //
 // Refusals are bounded by rate, each text is told once, and what a stranger wrote is cut and
@@ -29,15 +28,13 @@ namespace slimps {
 class JoinLog final {
  public:
   struct Options {
-    // Time until the missing nodes are named. It then doubles each time.
-    absl::Duration patience = absl::Seconds(10);
     size_t max_refusals = 20;  // at once; then one per `refusal_every`
     absl::Duration refusal_every = absl::Seconds(3);
     size_t max_remembered = 8;  // that refusals() returns
   };
 
   explicit JoinLog(const Options& options)
-      : options_(options), next_missing_(options.patience), refusals_left_(options.max_refusals) {}
+      : options_(options), refusals_left_(options.max_refusals) {}
 
   // Adds a line: `member` has come. `missing` is what MissingNodes returns.
   void Joined(const Member& member, const std::string& missing);
@@ -56,10 +53,6 @@ class JoinLog final {
   // has run.
   void Refused(const wire::Header& header, const absl::Status& why, absl::Duration age);
 
-  // Adds a line that names the missing nodes, if it is time for one. Call it while nodes are
-  // missing.
-  void Waiting(const MembershipTable& members, absl::Duration age);
-
   // Removes and returns the lines, of at most a few kilobytes each.
   std::vector<std::string> Take() { return std::exchange(lines_, {}); }
 
@@ -68,7 +61,6 @@ class JoinLog final {
 
  private:
   const Options options_;
-  absl::Duration next_missing_;
   size_t refusals_left_;
   absl::Duration refilled_at_;
   size_t untold_ = 0;  // refusals since the last one told

@@ -184,6 +184,7 @@ class MembershipTable final {
   // Returns nullptr if no member has that place. Valid until the next Register or Remove.
   const Member* Find(const Place& place) const;
   std::vector<Member> LiveMembers() const;
+  const std::map<Place, Member>& all() const { return members_; }  // in every state
 
   // Returns the members so far. The epoch grows with every change.
   wire::Roster Roster() const;

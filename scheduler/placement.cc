@@ -263,6 +263,25 @@ std::vector<PlacementTable::Answer> PlacementTable::Leave(uint32_t worker) {
   return AnswerReady(ready);
 }
 
+Undeclared PlacementTable::FindUndeclared() const {
+  constexpr size_t kMaxKeys = 8;
+  Undeclared found;
+  std::set<const KeyEntry*> seen;
+  std::set<uint32_t> missing;
+  for (const auto& [id, waiting] : waiting_) {
+    for (const KeyEntry* entry : waiting.keys) {
+      if (seen.size() == kMaxKeys) break;
+      if (IsSettled(*entry) || !seen.insert(entry).second) continue;
+      found.keys.push_back(entry->variants[0].info.name());
+      for (uint32_t worker = 0; worker < options_.num_workers; ++worker) {
+        if (entry->variant_of[worker] == 0) missing.insert(worker);
+      }
+    }
+  }
+  for (const uint32_t worker : missing) found.missing.emplace_back(wire::WORKER, worker);
+  return found;
+}
+
 void PlacementTable::Place(const std::vector<KeyEntry*>& entries) {
   struct Piece {
     wire::PartitionPlace* place;

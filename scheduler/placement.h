@@ -30,6 +30,7 @@
 #include "absl/status/statusor.h"
 #include "proto/limits.h"
 #include "proto/slimps.pb.h"
+#include "scheduler/watch/job_view.h"
 
 namespace slimps {
 
@@ -69,6 +70,9 @@ class PlacementTable final {
 
   // Notes that `worker` may declare again. Keys that it left undeclared stay refused.
   void Return(uint32_t worker) { left_.erase(worker); }
+
+  // Returns keys for which declarations wait, and the workers that have not declared them.
+  Undeclared FindUndeclared() const;
 
   // The fp32 bytes placed on each server.
   const std::vector<uint64_t>& server_bytes() const { return server_bytes_; }

@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -29,6 +30,8 @@
 #include "proto/net/zmq/zmq_transport.h"
 #include "scheduler/journal.h"
 #include "scheduler/scheduler_service.h"
+#include "scheduler/watch/watch_servers.h"
+#include "scheduler/watch/watch_service.h"
 
 DEFINE_string(job_id, "slimps", "name of the job; nodes of another job are refused");
 DEFINE_int32(num_workers, 1, "how many workers the job has (environment: DMLC_NUM_WORKER)");
@@ -60,8 +63,22 @@ DEFINE_string(journal, "",
               "file to write the job's state to, so that this scheduler can be started again on "
               "its port; needs --restart_timeout_s");
 
+DEFINE_int32(metrics_port, -1,
+             "port for Prometheus, at /metrics: this scheduler's and all nodes'; 0: any free one, "
+             "-1: none");
+DEFINE_int32(page_port, -1, "port of the live page; 0: any free one, -1: none");
+DEFINE_string(watch_bind, "127.0.0.1", "address of both");
+DEFINE_string(watch_file, "",
+              "file to write where the live page is, and its token, for slimps status; needs "
+              "--page_port");
+DEFINE_int32(stall_warning, 10,
+             "seconds after which a line says who waits for whom and where that one stands; 0: no "
+             "line");
+
 namespace slimps {
 namespace {
+
+constexpr absl::Duration kLookEvery = absl::Milliseconds(500);
 
 SchedulerOptions OptionsFromFlags() {
   CheckRole("scheduler");
@@ -96,6 +113,14 @@ SchedulerOptions OptionsFromFlags() {
   if (options.has_journal && FLAGS_restart_timeout_s == 0) {
     DieOfUsage("--journal needs --restart_timeout_s: how long nodes wait for this scheduler");
   }
+  CheckRange("metrics_port", FLAGS_metrics_port, -1, 65535);
+  CheckRange("page_port", FLAGS_page_port, -1, 65535);
+  CheckRange("stall_warning", FLAGS_stall_warning, 0, 1000'000);
+  if (!FLAGS_watch_file.empty() && FLAGS_page_port < 0) {
+    DieOfUsage("--watch_file needs --page_port");
+  }
+  options.wants_reports =
+      FLAGS_metrics_port >= 0 || FLAGS_page_port >= 0 || FLAGS_stall_warning > 0;
   options.shutdown_grace = std::min(options.heartbeat_timeout, options.shutdown_grace);
   return options;
 }
@@ -126,9 +151,35 @@ absl::Status WritePortFile(const std::string& path, const std::string& address) 
   return Prefixed(WriteFileDurably(path, port + "\n"), "--port_file");
 }
 
-// Returns when the job is over. A signal of `signals` ends the job first.
-void TickUntilDone(SchedulerService* service, const sigset_t& signals, absl::Duration tick) {
+// Returns where to listen for those who watch the job.
+WatchServers::Options WatchOptionsFromFlags() {
+  const auto port = [](int32_t flag) {
+    return flag < 0 ? std::nullopt : std::optional(static_cast<uint16_t>(flag));
+  };
+  return {.bind = ResolveForBind(FLAGS_watch_bind),
+          .metrics_port = port(FLAGS_metrics_port),
+          .page_port = port(FLAGS_page_port),
+          .file = FLAGS_watch_file,
+          .job_id = FLAGS_job_id};
+}
+
+JobWatch::Options WatchedJob(const SchedulerOptions& options) {
+  return {.num_workers = options.num_workers,
+          .num_servers = options.num_servers,
+          .heartbeat_interval = options.heartbeat_interval,
+          .stall_warning = absl::Seconds(FLAGS_stall_warning)};
+}
+
+void Look(SchedulerService* service, WatchService* watch) {
+  watch->Observe(service->Observe(
+      {.known_version = watch->decision_version(), .wants_details = watch->IsWatched()}));
+}
+
+// Returns when the job is over. A signal of `signals` ends the job first. `watch` may be null.
+void TickUntilDone(SchedulerService* service, WatchService* watch, const Clock& clock,
+                   const sigset_t& signals, absl::Duration tick) {
   const timespec wait = absl::ToTimespec(tick);
+  SteadyTime look_at = SteadyTime::InfinitePast();
   while (!service->done()) {
     const int signal = sigtimedwait(&signals, nullptr, &wait);
     if (signal > 0) {
@@ -136,7 +187,11 @@ void TickUntilDone(SchedulerService* service, const sigset_t& signals, absl::Dur
           absl::CancelledError(absl::StrCat("the scheduler was stopped by ", strsignal(signal))));
     }
     service->Tick();
+    if (watch == nullptr || clock.Now() < look_at) continue;
+    Look(service, watch);
+    look_at = clock.Now() + kLookEvery;
   }
+  if (watch != nullptr) Look(service, watch);  // how it has ended
 }
 
 // Reads the job's keys, if there are any, and lets their holders connect.
@@ -179,6 +234,13 @@ absl::Status Run(SchedulerOptions options, const std::string& bind) {
         journal,
         Journal::Open(FLAGS_journal, {options.job_id, options.num_workers, options.num_servers}));
   }
+  std::unique_ptr<WatchService> watch;
+  if (options.wants_reports) {
+    watch = std::make_unique<WatchService>(WatchedJob(options), &clock);
+  }
+  // Ports that are taken are named before nodes come.
+  SLIMPS_ASSIGN_OR_RETURN(const std::unique_ptr<WatchServers> servers,
+                          WatchServers::Start(WatchOptionsFromFlags(), watch.get()));
   SchedulerService service(&transport, options, &clock, journal.get());
   if (journal != nullptr) SLIMPS_RETURN_IF_ERROR(service.Restore());
   SLIMPS_ASSIGN_OR_RETURN(const std::string address,
@@ -188,7 +250,7 @@ absl::Status Run(SchedulerOptions options, const std::string& bind) {
   LOG(INFO) << "job \"" << options.job_id << "\": waiting at " << address << " for "
             << options.num_workers << " workers and " << options.num_servers << " servers";
   const absl::Duration tick = std::min(options.heartbeat_interval / 4, absl::Milliseconds(100));
-  TickUntilDone(&service, signals, tick);
+  TickUntilDone(&service, watch.get(), clock, signals, tick);
   transport.Stop();
   return service.result();
 }

@@ -104,27 +104,48 @@ absl::Status SchedulerService::result() const {
   return state_.result();
 }
 
+Observation SchedulerService::Observe(const Looking& looking) {
+  MutexLock lock(&mutex_);
+  state_.SetWantsDetails(looking.wants_details);
+  Observation seen;
+  seen.view = state_.View(clock_->Now(), looking.known_version);
+  seen.news = std::exchange(news_, {});
+  for (SchedulerState::Report& report : state_.TakeReports()) {
+    seen.reports.emplace_back(Place(report.node.role(), report.node.rank()),
+                              std::move(report.bytes));
+  }
+  return seen;
+}
+
+void SchedulerService::Tell(const std::string& line) {
+  LOG(INFO) << line;
+  if (options_.wants_reports) news_.push_back(line);
+}
+
+void SchedulerService::TellFailure() {
+  const std::string line = absl::StrCat("the job has failed: ", state_.result().ToString());
+  LOG(ERROR) << line;
+  if (options_.wants_reports) news_.push_back(line);
+}
+
 void SchedulerService::LogChange(SchedulerState::Phase before) {
-  for (const std::string& line : state_.TakeNews()) LOG(INFO) << line;
+  for (const std::string& line : state_.TakeNews()) Tell(line);
   if (state_.phase() == before) return;
   switch (state_.phase()) {
     case SchedulerState::Phase::kForming:
       return;
     case SchedulerState::Phase::kRunning:
-      LOG(INFO) << "all nodes are there: " << options_.num_workers << " workers, "
-                << options_.num_servers << " servers";
-      return;
+      return Tell(absl::StrCat("all nodes are there: ", options_.num_workers, " workers, ",
+                               options_.num_servers, " servers"));
     case SchedulerState::Phase::kEnding:
-      LOG(INFO) << "the last worker has left, shutting the servers down";
-      return;
+      return Tell("the last worker has left, shutting the servers down");
     case SchedulerState::Phase::kFailed:
-      LOG(ERROR) << "the job has failed: " << state_.result();
-      return;
+      return TellFailure();
     case SchedulerState::Phase::kDone:
       if (before == SchedulerState::Phase::kEnding) {
-        LOG(INFO) << "the job has ended";
+        Tell("the job has ended");
       } else if (before != SchedulerState::Phase::kFailed) {
-        LOG(ERROR) << "the job has failed: " << state_.result();
+        TellFailure();
       }
       return;
   }

@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/function_ref.h"
@@ -24,6 +25,7 @@
 #include "proto/slimps.pb.h"
 #include "scheduler/journal.h"
 #include "scheduler/scheduler_state.h"
+#include "scheduler/watch/watch_service.h"
 
 namespace slimps {
 
@@ -48,6 +50,15 @@ class SchedulerService final : public MessageSink {
   // Ends the job for everyone. done() follows within the grace time.
   void Abort(const absl::Status& why);
 
+  // Returns what there is to see since the last call, with the decision if it is newer than
+  // `known_version`. Asks nodes for details from now on, or for none.
+  // REQUIRES: called often, if options.wants_reports.
+  struct Looking {
+    uint64_t known_version = 0;
+    bool wants_details = false;
+  };
+  Observation Observe(const Looking& looking);
+
   bool done() const;
 
   // Returns how the job ended: OK if all nodes left in order.
@@ -58,6 +69,9 @@ class SchedulerService final : public MessageSink {
   void Change(absl::FunctionRef<Outbox(SchedulerState& state)> change);
   void WriteDown() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void LogChange(SchedulerState::Phase before) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Logs what people should know, and keeps it for Observe.
+  void Tell(const std::string& line) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void TellFailure() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Send(Outbox outbox, uint64_t epoch);
   // Logs a line that strangers can cause, bounded by rate.
   void Warn(const std::string& line);
@@ -69,6 +83,7 @@ class SchedulerService final : public MessageSink {
   mutable Mutex mutex_;
   Journal* journal_ ABSL_GUARDED_BY(mutex_);  // null: none, or it cannot be written any more
   SchedulerState state_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::string> news_ ABSL_GUARDED_BY(mutex_);  // if options_.wants_reports
   LogRate<SteadyTime> log_rate_ ABSL_GUARDED_BY(mutex_){absl::Seconds(10)};
 };
 

@@ -317,7 +317,6 @@ Outbox SchedulerState::Tick(SteadyTime now, SteadyTime delivered_until) {
          now, &out);
   }
   SettleNewcomers(now, heard_until, &out);
-  if (phase_ == Phase::kForming) joining_.Waiting(members_, now - began_);
   if (phase_ == Phase::kForming && now >= deadline_) {
     EnterFailed(absl::DeadlineExceededError(absl::StrCat(
                     "roster incomplete after ", absl::FormatDuration(options_.roster_timeout),

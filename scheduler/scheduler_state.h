@@ -36,6 +36,7 @@
 #include "scheduler/membership_table.h"
 #include "scheduler/newcomers.h"
 #include "scheduler/outbox.h"
+#include "scheduler/watch/job_view.h"
 
 namespace slimps {
 
@@ -66,7 +67,7 @@ struct SchedulerOptions {
 // Thread-compatible.
 class SchedulerState final {
  public:
-  enum class Phase { kForming, kRunning, kEnding, kFailed, kDone };
+  using Phase = JobView::Phase;
   // `wall` is the clock by which nodes align their traces.
   SchedulerState(SchedulerOptions options, SteadyTime now, const WallAnchor& wall = {});
 
@@ -97,7 +98,7 @@ class SchedulerState final {
   // Removes and returns what must be written down before the last call's messages are sent.
   std::vector<JournalEntry> TakeEntries() { return std::exchange(entries_, {}); }
 
-  // Returns log lines for people, each once: which nodes came, were refused or are missing.
+  // Returns log lines for people, each once: which nodes came, were refused or are gone.
   std::vector<std::string> TakeNews() { return joining_.Take(); }
 
   // What a node said of itself with a heartbeat: a NodeReport as bytes, which nobody has read.
@@ -111,6 +112,10 @@ class SchedulerState final {
 
   // Asks nodes for details in their reports, or for none.
   void SetWantsDetails(bool wants) { wants_details_ = wants; }
+
+  // Returns what it knows of the job, for those who watch it. The decision is there if it is newer
+  // than `known_version`.
+  JobView View(SteadyTime now, uint64_t known_version) const;
 
   Phase phase() const { return phase_; }
 

@@ -108,6 +108,25 @@ void ThresholdDecision::Leave(uint32_t worker) {
   (void)DecideIfComplete();
 }
 
+std::vector<uint32_t> ThresholdDecision::Unreported() const {
+  const auto is_for_next = [this](uint32_t worker) {
+    const auto report = reports_.find(worker);
+    return report != reports_.end() &&
+           (!decided_generation_.has_value() || report->second.generation > *decided_generation_);
+  };
+  std::vector<uint32_t> missing;
+  bool somebody_waits = false;
+  for (uint32_t worker = 0; worker < num_workers_; ++worker) {
+    if (left_.contains(worker)) continue;
+    if (is_for_next(worker)) {
+      somebody_waits = true;
+    } else {
+      missing.push_back(worker);
+    }
+  }
+  return somebody_waits ? missing : std::vector<uint32_t>();
+}
+
 std::optional<uint64_t> ThresholdDecision::CompleteGeneration() const {
   std::optional<uint64_t> complete;
   for (uint32_t worker = 0; worker < num_workers_; ++worker) {

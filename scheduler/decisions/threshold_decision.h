@@ -20,6 +20,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -56,6 +57,9 @@ class ThresholdDecision final {
   // may have begun; in later generations, from kAnnounceRounds after that one (measured_rounds.h).
   // A worker that has reported waits for the answer before it begins a round that far on.
   const std::optional<wire::CodecMap>& decision() const { return decision_; }
+
+  // Returns the workers whose reports the next decision lacks, if others have reported for it.
+  std::vector<uint32_t> Unreported() const;
 
  private:
   struct Report {

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "scheduler/watch/job_watch.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/base/hash.h"
+#include "scheduler/watch/advice.h"
+#include "scheduler/watch/job_samples.h"
+#include "scheduler/watch/waits.h"
+
+namespace slimps {
+namespace {
+
+constexpr absl::Duration kNow = absl::Seconds(1);          // what a point of the history covers
+constexpr absl::Duration kFiguresOver = NodeRates::kKept;  // what the figures cover
+constexpr size_t kMaxEventBytes = 1000;
+
+// Returns "decision 2, from round 120 on: pushes 1bit from 4096 bytes, pulls raw; reason".
+std::string Describe(const wire::CodecMap& map) {
+  const auto way = [](const std::string& codec, bool has, uint64_t bytes) {
+    if (codec.empty() || codec == "none" || !has) return std::string("raw");
+    return absl::StrCat(codec, " from ", bytes, " bytes");
+  };
+  std::string text =
+      absl::StrCat("decision ", map.version(), ", from round ", map.from_round(), " on: ");
+  if (map.policy().empty()) {
+    absl::StrAppend(&text, "pushes ", way(map.codec(), map.has_threshold(), map.threshold_bytes()),
+                    ", pulls ",
+                    way(map.pull_codec(), map.has_pull_threshold(), map.pull_threshold_bytes()));
+  } else {
+    absl::StrAppend(&text, "policy ", map.policy(), ", ", map.entries_size(), " keys");
+  }
+  return map.reason().empty() ? text : absl::StrCat(text, "; ", map.reason());
+}
+
+}  // namespace
+
+JobWatch::JobWatch(const Options& options, SteadyTime began)
+    : options_(options), began_(began), now_(began) {
+  view_.num_workers = options.num_workers;
+  view_.num_servers = options.num_servers;
+}
+
+void JobWatch::TakeReport(const Place& node, std::string_view bytes, SteadyTime now) {
+  std::optional<watch::NodeReport> report = ParseNodeReport(
+      bytes, {.num_workers = options_.num_workers, .num_servers = options_.num_servers});
+  if (!report.has_value()) {
+    ++dropped_;
+    return;
+  }
+  rates_[node].Add(*report, now);
+  if (node == Place(wire::WORKER, 0)) {
+    for (const watch::TensorFigures& tensor : report->tensors()) {
+      key_names_.try_emplace(HashText(tensor.name()), tensor.name());
+    }
+  }
+  reports_[node] = {*std::move(report), now};
+}
+
+void JobWatch::AddEvent(std::string text, SteadyTime now) {
+  events_.push_back({now - began_, OneLine(text, kMaxEventBytes)});
+  if (events_.size() > kMaxEvents) events_.pop_front();
+}
+
+void JobWatch::TakeDecision(const wire::CodecMap& decision, SteadyTime now) {
+  if (decision.version() <= decision_version()) return;
+  decision_ = decision;
+  AddEvent(Describe(decision), now);
+}
+
+std::vector<std::string> JobWatch::Observe(JobView view, const std::vector<std::string>& news,
+                                           SteadyTime now) {
+  now_ = now;
+  view_ = std::move(view);
+  for (const std::string& line : news) AddEvent(line, now);
+  if (view_.decision.has_value()) TakeDecision(*view_.decision, now);
+  history_.Add(now - began_, FiguresOf(rates_, options_.num_workers, kNow, now));
+  figures_ = FiguresOf(rates_, options_.num_workers, kFiguresOver, now);
+  if (options_.stall_warning <= absl::ZeroDuration()) return {};
+  if (view_.phase != JobView::Phase::kForming && view_.phase != JobView::Phase::kRunning) {
+    stalls_.Clear();
+    return {};
+  }
+  const WaitOptions options = {.patience = options_.stall_warning,
+                               .heartbeat_interval = options_.heartbeat_interval};
+  std::vector<std::string> lines =
+      stalls_.Update(FindWaits(view_, reports_, now - began_, now, options), now);
+  for (const std::string& line : lines) AddEvent(line, now);
+  return lines;
+}
+
+nlohmann::json JobWatch::Json() const {
+  return JobJson({.view = view_,
+                  .reports = reports_,
+                  .rates = rates_,
+                  .figures = figures_,
+                  .history = history_,
+                  .events = events_,
+                  .decision = decision_ ? &*decision_ : nullptr,
+                  .key_names = key_names_,
+                  .stalls = stalls_.GoingOn(now_),
+                  .advice = AdviceFor(figures_),
+                  .age = now_ - began_,
+                  .heartbeat_interval = options_.heartbeat_interval,
+                  .now = now_});
+}
+
+std::vector<NodeSamples> JobWatch::Samples() const {
+  return SamplesOf(view_, reports_, decision_ ? &*decision_ : nullptr,
+                   {.age = now_ - began_,
+                    .heartbeat_interval = options_.heartbeat_interval,
+                    .stalls = stalls_.begun()});
+}
+
+}  // namespace slimps

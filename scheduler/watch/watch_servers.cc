@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "scheduler/watch/watch_servers.h"
+
+#include <glog/logging.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/base/file.h"
+#include "proto/base/status_copy.h"
+#include "proto/base/status_macros.h"
+#include "proto/net/address.h"
+#include "watch/metrics_text.h"
+#include "watch/page/page_html.h"
+
+namespace slimps {
+namespace {
+
+// Returns what this machine's programs call `address`.
+std::string FromHere(const std::string& address) {
+  constexpr std::string_view kAny = "0.0.0.0:";
+  return address.starts_with(kAny) ? "127.0.0.1:" + address.substr(kAny.size()) : address;
+}
+
+absl::Status WriteForThisUser(const std::string& path, const nlohmann::json& content) {
+  const mode_t before = umask(0077);  // the file has a secret
+  const absl::Status written = WriteFileDurably(
+      path, content.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+  umask(before);
+  return Prefixed(written, "--watch_file");
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<WatchServers>> WatchServers::Start(const Options& options,
+                                                                  WatchService* watch) {
+  std::unique_ptr<WatchServers> servers(new WatchServers(options.file));
+  SLIMPS_ASSIGN_OR_RETURN(const std::string token, DrawToken());
+  if (options.metrics_port.has_value()) {
+    const std::string asked = IsLoopback(options.bind) ? "" : token;
+    absl::StatusOr<std::unique_ptr<HttpServer>> started = HttpServer::Start(
+        {.bind = options.bind, .port = *options.metrics_port, .token = asked},
+        {{.path = "/metrics", .content_type = kMetricsContentType, .content = [watch] {
+            return watch->Metrics();
+          }}});
+    SLIMPS_RETURN_IF_ERROR(Prefixed(started.status(), "--metrics_port"));
+    servers->metrics_ = *std::move(started);
+    LOG(INFO) << "metrics at http://" << servers->metrics_->address() << "/metrics"
+              << (asked.empty() ? "" : "?token=") << asked;
+  }
+  if (!options.page_port.has_value()) return servers;
+  absl::StatusOr<std::unique_ptr<HttpServer>> started =
+      HttpServer::Start({.bind = options.bind, .port = *options.page_port, .token = token},
+                        {{.path = "/",
+                          .content_type = "text/html; charset=utf-8",
+                          .kind = HttpRoute::Kind::kPage,
+                          .content = [] { return std::string(kPageHtml); }},
+                         {.path = "/job.json",
+                          .content_type = "application/json",
+                          .content = [watch] { return watch->Json(); }},
+                         {.path = "/events", .kind = HttpRoute::Kind::kEvents, .content = [watch] {
+                            return watch->Json();
+                          }}});
+  SLIMPS_RETURN_IF_ERROR(Prefixed(started.status(), "--page_port"));
+  servers->page_ = *std::move(started);
+  const std::string& address = servers->page_->address();
+  LOG(INFO) << "watch this job at http://" << address << "/?token=" << token;
+  if (options.file.empty()) return servers;
+  SLIMPS_RETURN_IF_ERROR(
+      WriteForThisUser(options.file, {{"address", absl::StrCat("http://", FromHere(address))},
+                                      {"token", token},
+                                      {"job", options.job_id},
+                                      {"pid", getpid()}}));
+  return servers;
+}
+
+WatchServers::~WatchServers() {
+  if (!file_.empty()) std::remove(file_.c_str());
+}
+
+}  // namespace slimps

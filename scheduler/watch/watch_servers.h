@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// The scheduler's HTTP servers: the live page with its data, and the metrics. What they serve is
+// WatchService's.
+//
+//   GET /           the page     GET /job.json   the state    GET /events   the state each second
+//   GET /metrics    on its own port
+#ifndef SLIMPS_SCHEDULER_WATCH_WATCH_SERVERS_H_
+#define SLIMPS_SCHEDULER_WATCH_WATCH_SERVERS_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "scheduler/watch/watch_service.h"
+#include "watch/http/http_server.h"
+
+namespace slimps {
+
+// Owned by the main thread.
+class WatchServers final {
+ public:
+  struct Options {
+    std::string bind = "127.0.0.1";        // a numeric address
+    std::optional<uint16_t> metrics_port;  // 0: any free one; nullopt: none
+    std::optional<uint16_t> page_port;
+    // Where to write {"address", "token", "job", "pid"} for `slimps status`; only this user can
+    // read it. "": nowhere. REQUIRES: a page_port.
+    std::string file;
+    std::string job_id;
+  };
+
+  // Listens, and logs where. The page always asks for a token. The metrics ask for the same one
+  // where others can reach `bind`.
+  // REQUIRES: `watch` outlives the servers.
+  // Unavailable: a port is taken, or the file cannot be written.
+  [[nodiscard]] static absl::StatusOr<std::unique_ptr<WatchServers>> Start(const Options& options,
+                                                                           WatchService* watch);
+  // Stops, and removes the file.
+  ~WatchServers();
+  WatchServers(const WatchServers&) = delete;
+  WatchServers& operator=(const WatchServers&) = delete;
+
+ private:
+  explicit WatchServers(std::string file) : file_(std::move(file)) {}
+
+  const std::string file_;
+  std::unique_ptr<HttpServer> metrics_;
+  std::unique_ptr<HttpServer> page_;
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_SCHEDULER_WATCH_WATCH_SERVERS_H_
