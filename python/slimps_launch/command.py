@@ -25,6 +25,7 @@ from slimps_launch.places import on_ssh
 from slimps_launch import out_files
 from slimps_launch import restarts
 from slimps_launch import run_command
+from slimps_launch import watched
 from slimps_launch.identity import keys
 
 USAGE = """usage: slimps COMMAND [ARGUMENT ...]
@@ -163,6 +164,7 @@ def launch(arguments, installation):
         help="slurm: servers have nodes of their own, without workers",
     )
     restarts.add_flags(parser)
+    watched.add_flags(parser)
     on_kubernetes.add_flags(parser)
     options = parser.parse_args(arguments)
     where, _, detail = options.on.partition(":")
@@ -172,6 +174,8 @@ def launch(arguments, installation):
         parser.error("--trace goes with --on local")
     if options.servers_apart and where != "slurm":
         parser.error("--servers-apart goes with --on slurm")
+    if where == "k8s" and watched.scheduler_flags(options):
+        parser.error("--page_port, --metrics_port and --stall_warning do not go with --on k8s")
     if where == "k8s":
         return on_kubernetes.print_manifests(parser, options, command)
     makers = {"local": Here, "ssh": on_ssh.Place, "slurm": on_slurm.Place, "mpi": on_mpi.Place}
@@ -189,6 +193,8 @@ def launch(arguments, installation):
             folder = until_the_end.enter_context(tempfile.TemporaryDirectory(prefix="slimps-keys-"))
             job.keys = keys.make(folder, job.workers, job.servers)
         restarts.prepare(job, options)
+        file_flags = until_the_end.enter_context(watched.file_of_job(options, os.environ))
+        job.scheduler += watched.scheduler_flags(options) + file_flags
         return run_job(job, makers[where](job, options, detail, installation.again), options)
 
 

@@ -8,6 +8,8 @@ import sys
 import tempfile
 from typing import Any, Callable, Dict, List
 
+from slimps_launch import watched
+
 WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "demo_worker.py")
 LINK = "100mbit"
 RUNS = [
@@ -46,8 +48,11 @@ def main(arguments: List[str], launch: Callable[[List[str]], int]) -> int:
         metavar="RATE",
         help="each worker's traffic is held to this, as 100mbit or 12.5MB (default %(default)s)",
     )
+    watched.add_page_flag(parser)
     options = parser.parse_args(arguments)
     size = ["--workers", str(options.workers), "--servers", str(options.servers)]
+    if options.page_port is not None:
+        size += ["--page_port", str(options.page_port)]
     # Threads of numpy's that wait for work would keep cores from the other processes.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     lines = []

@@ -73,7 +73,7 @@ class HelpTest(unittest.TestCase):
             self.assertIn(
                 "  --roster_timeout_s (60)  how long to wait for all nodes to come", result.stdout
             )
-            self.assertLess(len(result.stdout.splitlines()), 20, result.stdout)
+            self.assertLess(len(result.stdout.splitlines()), 26, result.stdout)
             self.assertNotIn("--logbufsecs", result.stdout)
 
     def test_the_version_is_that_of_the_file(self):

@@ -30,10 +30,7 @@ wire::Header Registration(uint64_t pid, const std::string& host = "beta") {
 
 class JoinLogTest : public testing::Test {
  protected:
-  JoinLog log_{{.patience = absl::Seconds(10),
-                .max_refusals = 2,
-                .refusal_every = absl::Seconds(3),
-                .max_remembered = 3}};
+  JoinLog log_{{.max_refusals = 2, .refusal_every = absl::Seconds(3), .max_remembered = 3}};
   MembershipTable members_{{.job_id = "job", .num_workers = 2, .num_servers = 1}};
 };
 
@@ -49,25 +46,6 @@ TEST_F(JoinLogTest, WhoComesIsNamedWithWhoIsMissing) {
               ElementsAre("server 0 (host alpha, pid 7) listens at tcp://10.0.0.3:4711; missing: "
                           "2 workers",
                           "worker 0 (host beta, pid 9) is there"));
-  EXPECT_THAT(log_.Take(), IsEmpty());
-}
-
-TEST_F(JoinLogTest, WhoIsMissingIsSaidAfterTenSecondsAndLessAndLessOften) {
-  ASSERT_TRUE(members_.Register(Registration(9), PeerId{1}, SteadyTime()).ok());
-  log_.Refused(Registration(17), absl::InvalidArgumentError("wrong counts"), absl::Seconds(1));
-  EXPECT_THAT(log_.Take(), ElementsAre("refused a worker (host beta, pid 17): wrong counts"));
-  log_.Waiting(members_, absl::Milliseconds(9999));
-  EXPECT_THAT(log_.Take(), IsEmpty());
-  log_.Waiting(members_, absl::Seconds(10));
-  EXPECT_THAT(log_.Take(),
-              ElementsAre("after 10s the job waits for 1 server and 1 worker; there: worker 0 "
-                          "(host beta, pid 9)",
-                          "  refused a worker (host beta, pid 17): wrong counts"));
-  log_.Waiting(members_, absl::Seconds(19));
-  EXPECT_THAT(log_.Take(), IsEmpty());
-  log_.Waiting(members_, absl::Seconds(20));
-  EXPECT_THAT(log_.Take(), SizeIs(2));
-  log_.Waiting(members_, absl::Seconds(39));
   EXPECT_THAT(log_.Take(), IsEmpty());
 }
 

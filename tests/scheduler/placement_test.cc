@@ -266,5 +266,16 @@ TEST(Placement, WhatAWorkerDeclaredBeforeItLeftStays) {
   EXPECT_TRUE(answers[0].placement.ok());
 }
 
+TEST(Placement, KeysThatDeclarationsWaitForAreNamedWithTheWorkersThatLack) {
+  PlacementTable table({.num_workers = 3, .num_servers = 1});
+  EXPECT_EQ(table.FindUndeclared(), Undeclared());
+  Declare(&table, 0, Keys({{"s:a", {10}}, {"s:b", {10}}}));
+  Declare(&table, 1, Keys({{"s:a", {10}}}));
+  const Undeclared undeclared = {{"s:a", "s:b"}, {{wire::WORKER, 1}, {wire::WORKER, 2}}};
+  EXPECT_EQ(table.FindUndeclared(), undeclared);
+  Declare(&table, 2, Keys({{"s:a", {10}}, {"s:b", {10}}}));
+  EXPECT_EQ(table.FindUndeclared(), (Undeclared{{"s:b"}, {{wire::WORKER, 1}}}));
+}
+
 }  // namespace
 }  // namespace slimps

@@ -36,8 +36,9 @@ TEST_F(StallLogTest, AWaitIsToldAtGrowingIntervalsUntilItIsOver) {
       lines.push_back(line);
     }
   }
-  EXPECT_THAT(lines, ElementsAre("round 7 waits 10 s for worker 1", "round 7 waits 20 s for worker 1",
-                                 "round 7 waits 40 s for worker 1"));
+  EXPECT_THAT(lines,
+              ElementsAre("round 7 waits 10 s for worker 1", "round 7 waits 20 s for worker 1",
+                          "round 7 waits 40 s for worker 1"));
   EXPECT_THAT(log_.Update({}, At(50)), ElementsAre("round 7 goes on after 50 s"));
   EXPECT_THAT(log_.Update({}, At(51)), IsEmpty());
   EXPECT_EQ(1u, log_.begun());

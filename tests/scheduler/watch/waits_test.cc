@@ -21,8 +21,8 @@ class WaitsTest : public testing::Test {
   std::vector<std::string> Lines() const {
     std::vector<std::string> lines;
     for (const Wait& wait : Find()) {
-      lines.push_back(absl::StrCat(wait.before, Seconds(wait.age.value_or(absl::Seconds(99))),
-                                   wait.after));
+      lines.push_back(
+          absl::StrCat(wait.before, Seconds(wait.age.value_or(absl::Seconds(99))), wait.after));
     }
     return lines;
   }
@@ -110,11 +110,12 @@ TEST_F(WaitsTest, ABarrierAndASumNameWhoHasNotCome) {
                     {"loss", 9, "the mean loss", true, {kWorker0}}};
   Report(kWorker0, Call("pull", 5, ""));
   Report(kWorker1, Call("push", 31, "data.py:4"));
-  EXPECT_THAT(Lines(),
-              ElementsAre("barrier \"kvstore/barrier\" waits 99 s for worker 1; worker 1: last call "
-                          "push 31 s ago, at data.py:4",
-                          "sum \"loss\" for the mean loss waits 99 s for worker 0; worker 0: last "
-                          "call pull 5 s ago"));
+  EXPECT_THAT(
+      Lines(),
+      ElementsAre("barrier \"kvstore/barrier\" waits 99 s for worker 1; worker 1: last call "
+                  "push 31 s ago, at data.py:4",
+                  "sum \"loss\" for the mean loss waits 99 s for worker 0; worker 0: last "
+                  "call pull 5 s ago"));
 }
 
 TEST_F(WaitsTest, ADecisionAndADeclarationNameWhoseWordLacks) {

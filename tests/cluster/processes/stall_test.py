@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A worker that is stopped while a job trains: the log and the live page name it."""
+
+import http.client
+import json
+import os
+import re
+import signal
+import unittest
+
+from process_cluster import ProcessCluster
+
+DIGITS = "/usr/lib/python3/dist-packages/sklearn/datasets/data/digits.csv.gz"
+TRAIN = ["--model", "logistic", "--dataset", "digits", "--log_every", "1", "--epochs", "1000"]
+HEARTBEATS = ["--heartbeat_interval_ms=200", "--heartbeat_timeout_ms=60000"]
+
+
+def state_of(cluster):
+    found = re.search(r"http://(127\.0\.0\.1:\d+)/(\?token=\w+)", cluster.output("scheduler"))
+    connection = http.client.HTTPConnection(found.group(1), timeout=60)
+    try:
+        connection.request("GET", "/job.json" + found.group(2))
+        return json.load(connection.getresponse())
+    finally:
+        connection.close()
+
+
+@unittest.skipUnless(os.path.exists(DIGITS), "needs Debian's python3-sklearn for its digits")
+class StallTest(unittest.TestCase):
+    def test_a_worker_that_is_stopped_is_named_until_it_goes_on(self):
+        flags = HEARTBEATS + ["--page_port=0", "--stall_warning=1"]
+        with ProcessCluster(2, 1, TRAIN, scheduler_flags=flags) as cluster:
+            cluster.wait_for_line("worker0", "step 2/")
+            cluster.kill("worker1", signal.SIGSTOP)
+            cluster.wait_for_line("scheduler", "worker 1 has not been heard for ")
+            state = state_of(cluster)
+            states = {(node["role"], node["rank"]): node["state"] for node in state["nodes"]}
+            self.assertEqual("slow", states["worker", 1])
+            self.assertTrue(any("worker 1" in stall["text"] for stall in state["stalls"]), state)
+            cluster.kill("worker1", signal.SIGCONT)
+            cluster.wait_for_line("scheduler", "worker 1 is heard again after ")
+
+
+if __name__ == "__main__":
+    unittest.main()

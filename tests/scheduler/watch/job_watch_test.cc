@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "scheduler/watch/job_watch.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "proto/base/hash.h"
+#include "tests/scheduler/watch/watch_fixture.h"
+
+namespace slimps {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class JobWatchTest : public testing::Test {
+ protected:
+  JobWatchTest() { Begin(absl::Seconds(10)); }
+
+  void Begin(absl::Duration stall_warning) {
+    watch_ = std::make_unique<JobWatch>(
+        JobWatch::Options{.num_workers = 2, .num_servers = 2, .stall_warning = stall_warning},
+        SteadyTime());
+  }
+  std::vector<std::string> Observe(double seconds, const std::vector<std::string>& news = {}) {
+    now_ = SteadyTime() + absl::Seconds(seconds);
+    return watch_->Observe(view_, news, now_);
+  }
+  void Report(const Place& place, const watch::NodeReport& report) {
+    watch_->TakeReport(place, report.SerializeAsString(), now_);
+  }
+
+  std::unique_ptr<JobWatch> watch_;
+  JobView view_ = RunningJob();
+  SteadyTime now_;
+};
+
+TEST_F(JobWatchTest, EveryFieldIsThereBeforeAnybodyReports) {
+  Observe(1.5);
+  const nlohmann::json json = watch_->Json();
+  EXPECT_EQ((std::vector<std::string>{"advice", "decision", "events", "figures", "history", "job",
+                                      "nodes", "stalls", "tensors", "timeline"}),
+            [&] {
+              std::vector<std::string> names;
+              for (const auto& [name, value] : json.items()) names.push_back(name);
+              return names;
+            }());
+  EXPECT_EQ(nlohmann::json::parse(R"({"id": "job", "phase": "running", "seconds": 1.5,
+      "num_workers": 2, "num_servers": 2, "round": 0, "why": ""})"),
+            json["job"]);
+  ASSERT_EQ(4u, json["nodes"].size());
+  EXPECT_EQ(nlohmann::json::parse(R"({"role": "server", "rank": 0, "host": "alpha", "pid": 10,
+      "state": "ok", "restarts": 0, "heard_s": 0.0, "round": null, "call": null,
+      "push_bytes_per_s": null, "pull_bytes_per_s": null, "queue": null,
+      "snapshot_age_s": null})"),
+            json["nodes"][0]);
+  EXPECT_TRUE(json["decision"].is_null());
+  EXPECT_TRUE(json["figures"]["overlap"].is_null());
+}
+
+TEST_F(JobWatchTest, PlacesThatNobodyHasAreMissing) {
+  view_.phase = JobView::Phase::kForming;
+  view_.nodes.resize(1);
+  EXPECT_THAT(Observe(3), IsEmpty());
+  EXPECT_EQ("ok", watch_->Json()["nodes"][0]["state"]);
+  EXPECT_EQ("missing", watch_->Json()["nodes"][3]["state"]);
+  EXPECT_THAT(Observe(10.2), ElementsAre(HasSubstr("after 10 s the job waits for 1 server and 2")));
+}
+
+TEST_F(JobWatchTest, AWorkersReportIsShown) {
+  watch::NodeReport report = Call("pull", 2, "train.py:12", 120);
+  report.mutable_activity()->set_in_progress(true);
+  for (const double seconds : {1.0, 2.0}) {
+    report.set_seconds(seconds);
+    report.clear_samples();
+    AddSample(Metric::kPayloadBytes, {"push", "1bit"}, 100 * seconds, &report);
+    AddSample(Metric::kQueueDepth, {"push"}, 3, &report);
+    Report(kWorker0, report);
+    Observe(seconds);
+  }
+  Observe(3);
+  const nlohmann::json json = watch_->Json();
+  const nlohmann::json& worker = json["nodes"][2];
+  EXPECT_EQ("waiting", worker["state"]);
+  EXPECT_EQ(120, worker["round"]);
+  EXPECT_EQ(nlohmann::json::parse(
+                R"({"name": "pull", "in_progress": true, "seconds": 4.0, "where": "train.py:12"})"),
+            worker["call"]);
+  EXPECT_EQ(100, worker["push_bytes_per_s"]);
+  EXPECT_EQ(3, worker["queue"]);
+  EXPECT_EQ(120, json["job"]["round"]);
+  EXPECT_EQ(100, json["figures"]["push_bytes_per_s"]);
+  EXPECT_EQ(3u, json["history"].size());
+}
+
+TEST_F(JobWatchTest, AStalledRoundMakesItsWorkerSlowAndThenGoesOn) {
+  watch::NodeReport open;
+  *open.add_open_rounds() = Round(7, 12, {"s:w"}, {1});
+  Report(kServer0, open);
+  EXPECT_THAT(Observe(0), ElementsAre("round 7 waits 12 s for worker 1: s:w; worker 1: has not "
+                                      "told what it does"));
+  const nlohmann::json json = watch_->Json();
+  EXPECT_EQ("slow", json["nodes"][3]["state"]);
+  EXPECT_EQ(12, json["stalls"][0]["seconds"]);
+  EXPECT_THAT(json["stalls"][0]["text"], HasSubstr("round 7 waits 12 s"));
+  EXPECT_THAT(json["events"][0]["text"], HasSubstr("round 7 waits 12 s"));
+  Report(kServer0, watch::NodeReport());
+  EXPECT_THAT(Observe(1), ElementsAre("round 7 goes on after 13 s"));
+  EXPECT_THAT(watch_->Json()["stalls"], IsEmpty());
+}
+
+TEST_F(JobWatchTest, WithoutStallWarningNothingIsSaid) {
+  Begin(absl::ZeroDuration());
+  NodeOf(kWorker1, &view_)->unheard = absl::Seconds(9);
+  EXPECT_THAT(Observe(20), IsEmpty());
+  EXPECT_EQ("slow", watch_->Json()["nodes"][3]["state"]);
+}
+
+TEST_F(JobWatchTest, ADecisionIsShownWithTheNamesOfItsKeys) {
+  watch::NodeReport report;
+  report.add_tensors()->set_name("s:w");
+  Report(kWorker0, report);
+  wire::CodecMap map;
+  map.set_version(2);
+  map.set_from_round(30);
+  map.set_codec("1bit");
+  map.set_has_threshold(true);
+  map.set_threshold_bytes(4096);
+  map.add_entries()->set_key(HashText("s:w"));
+  map.add_table()->set_bytes(64);
+  view_.decision = map;
+  Observe(1);
+  EXPECT_EQ(2u, watch_->decision_version());
+  view_.decision.reset();
+  Observe(2);
+  const nlohmann::json json = watch_->Json();
+  EXPECT_EQ(4096, json["decision"]["threshold_bytes"]);
+  EXPECT_TRUE(json["decision"]["pull_threshold_bytes"].is_null());
+  EXPECT_EQ("s:w", json["decision"]["keys"][0]["key"]);
+  EXPECT_EQ(64, json["decision"]["table"][0]["bytes"]);
+  EXPECT_EQ("decision 2, from round 30 on: pushes 1bit from 4096 bytes, pulls raw",
+            json["events"][0]["text"]);
+}
+
+TEST_F(JobWatchTest, TheNewestTwoHundredEventsAreKept) {
+  for (int i = 0; i < 300; ++i) Observe(i, {absl::StrCat("line ", i)});
+  const nlohmann::json events = watch_->Json()["events"];
+  ASSERT_EQ(JobWatch::kMaxEvents, events.size());
+  EXPECT_EQ("line 299", events.back()["text"]);
+  EXPECT_EQ(299, events.back()["t"]);
+}
+
+TEST_F(JobWatchTest, GarbageIsDroppedAndCounted) {
+  watch_->TakeReport(kWorker0, "\xff\xff\xff", SteadyTime());
+  EXPECT_EQ(1u, watch_->dropped_reports());
+  Observe(1);
+  EXPECT_TRUE(watch_->Json()["nodes"][2]["call"].is_null());
+}
+
+TEST_F(JobWatchTest, MetricsAreThoseOfTheNodesAndItsOwn) {
+  watch::NodeReport report;
+  AddSample(Metric::kRawBytes, {"push"}, 512, &report);
+  Report(kWorker1, report);
+  NodeOf(kServer0, &view_)->unheard = absl::Seconds(4);
+  NodeOf(kServer1, &view_)->restarts = 3;
+  Observe(20);
+  const std::string text = MetricsText(watch_->Samples());
+  EXPECT_THAT(text, HasSubstr("# TYPE slimps_raw_bytes_total counter\n"));
+  EXPECT_THAT(text, HasSubstr("slimps_raw_bytes_total{role=\"worker\",rank=\"1\","
+                              "direction=\"push\"} 512\n"));
+  EXPECT_THAT(text, HasSubstr("slimps_node_up{role=\"server\",rank=\"0\"} 0\n"));
+  EXPECT_THAT(text, HasSubstr("slimps_node_up{role=\"server\",rank=\"1\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("slimps_restarts_total{role=\"server\",rank=\"1\"} 3\n"));
+  EXPECT_THAT(text, HasSubstr("slimps_stalls_total{role=\"scheduler\",rank=\"0\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("slimps_job_seconds{role=\"scheduler\",rank=\"0\"} 20\n"));
+}
+
+}  // namespace
+}  // namespace slimps
