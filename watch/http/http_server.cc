@@ -17,7 +17,6 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "proto/base/clock.h"
 #include "proto/base/mutex.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/thread.h"
@@ -203,9 +202,9 @@ class HttpServer::Impl final {
   // Returns false if the server stops.
   bool WaitForNextEvent() {
     MutexLock lock(&mutex_);
-    const SteadyTime until = MachineClock()->Now() + kEventEvery;
-    for (SteadyTime now = MachineClock()->Now(); !stopped_ && now < until;
-         now = MachineClock()->Now()) {
+    const SteadyTime until = options_.clock->Now() + kEventEvery;
+    for (SteadyTime now = options_.clock->Now(); !stopped_ && now < until;
+         now = options_.clock->Now()) {
       changed_.WaitFor(&mutex_, until - now);
     }
     return !stopped_;

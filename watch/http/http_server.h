@@ -4,8 +4,8 @@
 //
 //   SLIMPS_ASSIGN_OR_RETURN(
 //       const auto server,
-//       HttpServer::Start({.port = 9100}, {{.path = "/metrics", .content = [&] { return text; }}}));
-//   LOG(INFO) << "metrics at http://" << server->address() << "/metrics";
+//       HttpServer::Start({.port = 9100}, {{.path = "/x", .content = [&] { return text; }}}));
+//   LOG(INFO) << "text at http://" << server->address() << "/x";
 //
 // What it refuses, each with one line of text:
 //   403  no or a wrong token where one is asked for
@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "proto/base/clock.h"
 
 namespace slimps {
 
@@ -51,6 +52,7 @@ class HttpServer final {
     std::string bind = "127.0.0.1";  // a numeric address
     uint16_t port = 0;               // 0: any free one
     std::string token;               // "": anybody may look
+    const Clock* clock = MachineClock();
   };
 
   // Listens until it is destroyed. What the routes refer to must live as long.
