@@ -103,8 +103,7 @@ void ShardFigures::AddTo(ShardSums* sums) const {
   if (sums->waited.size() < alone_.size()) sums->waited.resize(alone_.size());
   for (size_t worker = 0; worker < alone_.size(); ++worker) {
     const Alone& one = alone_[worker];
-    const absl::Duration under_way =
-        one.partitions > 0 ? now - one.since : absl::ZeroDuration();
+    const absl::Duration under_way = one.partitions > 0 ? now - one.since : absl::ZeroDuration();
     // Shards wait at the same time, so their times do not add up.
     sums->waited[worker] = std::max(sums->waited[worker], one.sum + under_way);
   }
