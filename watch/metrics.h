@@ -23,16 +23,16 @@ namespace slimps {
 enum class Metric : uint32_t {
   // Of workers.
   kRound,              // the newest round that this worker has pushed a gradient of
-  kPushes,             // pushes of whole tensors that servers acknowledged
+  kPushes,             // pushes of whole tensors, those of former processes of this rank too
   kRawBytes,           // {direction}: what tensors would take in fp32
-  kPayloadBytes,       // {direction, codec}: what travelled for them
+  kPayloadBytes,       // {direction, codec}: what travelled for them; "none", "rows", "phases" too
   kSharedMemoryBytes,  // of these, through shared memory
-  kStageSeconds,     // {stage}: of all threads; copy, encode, send, wait, decode; server: sum, step
-  kCompressionGain,  // |sent|^2 / |gradient + residual|^2
-  kCompressionError,  // |not sent|^2 / |gradient + residual|^2
-  kOverlapRatio,      // part of the time that items travelled in which no call waited
-  kQueueDepth,        // {queue}
-  kRepeatedItems,     // sent again, or received again
+  kStageSeconds,       // {stage}: of all threads; copy, encode, send, wait, decode; server: step
+  kCompressionGain,    // |sent|^2 / |gradient + residual|^2
+  kCompressionError,   // |not sent|^2 / |gradient + residual|^2
+  kOverlapRatio,       // part of the time that items travelled in which the program was in no call
+  kQueueDepth,         // {queue}
+  kRepeatedItems,      // sent again, or received again
   // Of servers.
   kRoundsOver,       // partitions' rounds that were completed
   kReceivedBytes,    // {format}: payloads of pushes
