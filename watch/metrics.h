@@ -21,7 +21,7 @@ namespace slimps {
 
 // The numbers are on the wire: add at the end.
 enum class Metric : uint32_t {
-  // Of workers.
+  // Workers report these.
   kRound,              // the newest round that this worker has pushed a gradient of
   kPushes,             // pushes of whole tensors, those of former processes of this rank too
   kRawBytes,           // {direction}: what tensors would take in fp32
@@ -33,13 +33,13 @@ enum class Metric : uint32_t {
   kOverlapRatio,       // part of the time that items travelled in which the program was in no call
   kQueueDepth,         // {queue}
   kRepeatedItems,      // sent again, or received again
-  // Of servers.
+  // Servers report these.
   kRoundsOver,       // partitions' rounds that were completed
   kReceivedBytes,    // {format}: payloads of pushes
   kSentBytes,        // {format}: payloads of answers
   kWaitedForWorker,  // {worker}: seconds that open rounds waited for this worker alone
   kSnapshotAge,      // seconds since the newest snapshot was whole
-  // Of the scheduler, by role and rank of the node that is meant.
+  // The scheduler adds these, by role and rank of the node that is meant.
   kNodeUp,        // 1: in the job and heard in time
   kHeartbeatAge,  // seconds
   kRestarts,

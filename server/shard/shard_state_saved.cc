@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a shard's state does beside items and rounds: the optimizer, workers that leave or come back,
-// snapshots, checkpoints, and what it tells those who watch.
+// What a shard's state does beside items and rounds: the optimizer, workers that leave or come
+// back, snapshots, checkpoints, and what it tells those who watch.
 #include <algorithm>
 #include <utility>
 

@@ -58,8 +58,8 @@ struct PushTotals {
   absl::Duration encode, send;
 };
 
-// What a push was made of: its format and, if that is a codec's, the codec's name. The name lives as
-// long as the pipeline.
+// What a push was made of: its format and, if that is a codec's, the codec's name. The name lives
+// as long as the pipeline.
 using PushedForm = std::pair<wire::Format, std::string_view>;
 
 // For those who watch.

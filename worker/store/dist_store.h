@@ -40,7 +40,7 @@
 #include "worker/store/row_traffic.h"
 #include "worker/store/saving/checkpoints.h"
 #include "worker/store/saving/residual_transfer.h"
-#include "worker/store/state_transfer.h"
+#include "worker/store/saving/state_transfer.h"
 #include "worker/store/tensor_traffic.h"
 #include "worker/store/warm_up_end.h"
 #include "worker/store/worker_node.h"
