@@ -21,25 +21,25 @@ namespace slimps {
 
 // The numbers are on the wire: add at the end.
 enum class Metric : uint32_t {
-  // Of workers.
+  // Workers report these.
   kRound,              // the newest round that this worker has pushed a gradient of
-  kPushes,             // pushes of whole tensors that servers acknowledged
+  kPushes,             // pushes of whole tensors, those of former processes of this rank too
   kRawBytes,           // {direction}: what tensors would take in fp32
-  kPayloadBytes,       // {direction, codec}: what travelled for them
+  kPayloadBytes,       // {direction, codec}: what travelled for them; "none", "rows", "phases" too
   kSharedMemoryBytes,  // of these, through shared memory
-  kStageSeconds,     // {stage}: of all threads; copy, encode, send, wait, decode; server: sum, step
-  kCompressionGain,  // |sent|^2 / |gradient + residual|^2
-  kCompressionError,  // |not sent|^2 / |gradient + residual|^2
-  kOverlapRatio,      // part of the time that items travelled in which no call waited
-  kQueueDepth,        // {queue}
-  kRepeatedItems,     // sent again, or received again
-  // Of servers.
+  kStageSeconds,       // {stage}: of all threads; copy, encode, send, wait, decode; server: step
+  kCompressionGain,    // |sent|^2 / |gradient + residual|^2
+  kCompressionError,   // |not sent|^2 / |gradient + residual|^2
+  kOverlapRatio,       // part of the time that items travelled in which the program was in no call
+  kQueueDepth,         // {queue}
+  kRepeatedItems,      // sent again, or received again
+  // Servers report these.
   kRoundsOver,       // partitions' rounds that were completed
   kReceivedBytes,    // {format}: payloads of pushes
   kSentBytes,        // {format}: payloads of answers
   kWaitedForWorker,  // {worker}: seconds that open rounds waited for this worker alone
   kSnapshotAge,      // seconds since the newest snapshot was whole
-  // Of the scheduler, by role and rank of the node that is meant.
+  // The scheduler adds these, by role and rank of the node that is meant.
   kNodeUp,        // 1: in the job and heard in time
   kHeartbeatAge,  // seconds
   kRestarts,

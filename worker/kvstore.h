@@ -39,8 +39,9 @@
 
 namespace slimps {
 
-class Codec;    // compress/codec/codec.h
-class Devices;  // worker/device/devices.h
+class Activity;  // worker/activity.h
+class Codec;     // compress/codec/codec.h
+class Devices;   // worker/device/devices.h
 
 // Sums over this worker since creation, without initialisation.
 struct StoreTotals {
@@ -448,6 +449,15 @@ class KVStore {
   // Returns what the decision in force has chosen, for the keys in the order of their names. Empty
   // without a policy that adapts.
   virtual std::vector<KeyCodec> key_codecs() const { return {}; }
+
+  // Returns what those who watch the job are told of this worker: the bytes of a NodeReport
+  // (watch/node_report.proto), with details if they are wanted. Empty for a store without a job.
+  // Waits for nothing.
+  virtual std::string Report(bool /*details*/) const { return ""; }
+
+  // Returns the record of the program's calls, which lives as long as the store. Null: there is
+  // none.
+  virtual Activity* activity() { return nullptr; }
 };
 
 }  // namespace slimps

@@ -120,6 +120,15 @@ class Partition final {
 
   bool HasCompleteRound() const { return rounds_.ledger().NextRoundComplete(); }
 
+  // Dist_sync: true if somebody has pushed the next round.
+  bool NextRoundBegun() const { return rounds_.ledger().NextRoundBegun(); }
+
+  // True if a pull that needs `clock` (dist_ssp) or the next round waits for this worker.
+  bool WaitsFor(uint32_t worker, uint64_t clock) const {
+    return applies_at_once() ? sequences_.IsBelow(worker, clock)
+                             : rounds_.ledger().AwaitsNext(worker);
+  }
+
   // Applies the next round: the version grows by one.
   // REQUIRES: HasCompleteRound().
   void ApplyNextRound();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/round/round_ledger.h"
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -209,6 +210,11 @@ std::vector<uint32_t> RoundLedger::MissingFromNextRound() const {
     if (AwaitsNext(worker)) missing.push_back(worker);
   }
   return missing;
+}
+
+bool RoundLedger::NextRoundBegun() const {
+  const auto counted = [](const Slot& slot) { return slot.seen.counted; };
+  return !open_.empty() && std::ranges::any_of(open_[0], counted);
 }
 
 uint64_t RoundLedger::CountedUpTo(uint32_t worker) const {

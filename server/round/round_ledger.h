@@ -119,6 +119,15 @@ class RoundLedger final {
 
   // Returns the workers whose push of the next round is waited for.
   std::vector<uint32_t> MissingFromNextRound() const;
+
+  // True if the push of the next round is waited for. REQUIRES: there is such a worker.
+  bool AwaitsNext(uint32_t worker) const {
+    return IsActive(worker, version_ + 1) && !away_[worker] && !HasNext(worker);
+  }
+
+  // True if some push of the next round was counted.
+  bool NextRoundBegun() const;
+
   // Returns up to which round all pushes of `worker` were counted, or were not expected.
   uint64_t CountedUpTo(uint32_t worker) const;
 
@@ -158,9 +167,6 @@ class RoundLedger final {
   uint64_t FirstUncounted(uint32_t worker) const;
   // True if the push of the next round was counted.
   bool HasNext(uint32_t worker) const { return !open_.empty() && open_[0][worker].seen.counted; }
-  bool AwaitsNext(uint32_t worker) const {
-    return IsActive(worker, version_ + 1) && !away_[worker] && !HasNext(worker);
-  }
   // Returns the first worker, from released_ on, whose push of the next round is waited for.
   // Returns num_workers_ if there is none.
   uint32_t NextInTurn() const;

@@ -74,7 +74,7 @@ uint64_t SequenceLedger::ReadsFrom(uint32_t worker) const {
 std::vector<uint32_t> SequenceLedger::Below(uint64_t clock) const {
   std::vector<uint32_t> below;
   for (uint32_t i = 0; i < workers_.size(); ++i) {
-    if (workers_[i].effective_clock() < clock) below.push_back(i);
+    if (IsBelow(i, clock)) below.push_back(i);
   }
   return below;
 }

@@ -75,7 +75,13 @@ class SequenceLedger final {
   // DataLoss: the ledger saved is one of other workers.
   [[nodiscard]] absl::Status Restore(const saved::SequenceLedger& fields);
 
-  // Returns the workers that slowest() counts and whose clock is below `clock`.
+  // True if slowest() counts the worker and its clock is below `clock`.
+  // REQUIRES: there is such a worker.
+  bool IsBelow(uint32_t worker, uint64_t clock) const {
+    return workers_[worker].effective_clock() < clock;
+  }
+
+  // Returns the workers of which IsBelow is true.
   std::vector<uint32_t> Below(uint64_t clock) const;
 
  private:

@@ -45,6 +45,7 @@ ServerNode::~ServerNode() {
 absl::Status ServerNode::Serve() {
   SLIMPS_RETURN_IF_ERROR(transport_->Start(this));
   membership_.SetDownHandler([this](absl::Status why) { RequestStop(why); });
+  membership_.SetReporter([this](bool) { return Report().SerializeAsString(); });
   absl::Status result = membership_.Join();
   if (result.ok()) {
     result = service_.StartSnapshots(OwnerName(membership_.MakeHeader()),

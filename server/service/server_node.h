@@ -20,6 +20,7 @@
 #include "proto/net/transport.h"
 #include "server/service/beginning.h"
 #include "server/service/server_service.h"
+#include "watch/node_report.pb.h"
 
 namespace slimps {
 
@@ -46,6 +47,10 @@ class ServerNode final : private MessageSink {
   bool joined() const;
   uint32_t rank() const { return membership_.rank(); }  // REQUIRES: joined()
   ServerCounters counters() const { return service_.counters(); }
+
+  // Returns what the server says of itself while the job runs (ServerService::Report). Heartbeats
+  // carry it where the scheduler wants that.
+  watch::NodeReport Report() const { return service_.Report(); }
 
  private:
   void OnMessage(PeerId from, Message message) override;

@@ -65,6 +65,7 @@ ServerService::ServerService(Transport* transport, std::function<wire::Header()>
       make_header_(std::move(make_header)),
       options_(options),
       clock_(clock),
+      began_(clock->Now()),
       admission_(options.job_id, options.num_workers),
       waiting_(std::move(beginning.waiting)),
       directory_(std::move(beginning.directory)),

@@ -42,6 +42,7 @@
 #include "server/service/snapshotter.h"
 #include "server/shard/shard.h"
 #include "server/shard/shard_state.h"
+#include "watch/node_report.pb.h"
 
 namespace slimps {
 
@@ -97,6 +98,10 @@ class ServerService final : public MessageSink {
   void Stop(const absl::Status& why = absl::UnavailableError("the server is stopping"));
   ServerCounters counters() const;
 
+  // Returns what this server says of itself while the job runs. Waits for no arithmetic and no
+  // disk.
+  watch::NodeReport Report() const;
+
  private:
   class AckCollector;  // sends one Ack once all shards are done
 
@@ -132,6 +137,7 @@ class ServerService final : public MessageSink {
   const std::function<wire::Header()> make_header_;
   const ServerOptions options_;
   const Clock* const clock_;
+  const SteadyTime began_;
   std::vector<std::unique_ptr<Shard>> shards_;
   std::unique_ptr<Snapshotter> snapshotter_;  // null: this server takes no snapshots
   std::unique_ptr<Checkpointer> checkpointer_;

@@ -63,6 +63,7 @@ void Snapshotter::Note(const absl::Status& written) {
   {
     MutexLock lock(&mutex_);
     ++(written.ok() ? counters_.written : counters_.failed);
+    if (written.ok()) counters_.newest = clock_->Now();
   }
   if (!written.ok()) {
     LOG(ERROR) << "no snapshot was written: " << written.message()

@@ -36,6 +36,7 @@ namespace slimps {
 struct SnapshotCounters {
   uint64_t written = 0;
   uint64_t failed = 0;
+  SteadyTime newest = SteadyTime::InfinitePast();  // when the newest was whole
 };
 
 // Thread-safe, except Start, Stop and RemoveAll, which its owner calls.

@@ -50,6 +50,12 @@ std::vector<WaitingPull> PullQueue::TakeExpired(SteadyTime now) {
 
 std::vector<WaitingPull> PullQueue::TakeAll() { return std::exchange(waiting_, {}); }
 
+uint64_t PullQueue::HighestClock() const {
+  uint64_t highest = 0;
+  for (const WaitingPull& pull : waiting_) highest = std::max(highest, pull.clock);
+  return highest;
+}
+
 SteadyTime PullQueue::NextDeadline() const {
   SteadyTime next = SteadyTime::InfiniteFuture();
   for (const WaitingPull& pull : waiting_) next = std::min(next, pull.deadline);

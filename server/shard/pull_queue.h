@@ -59,6 +59,9 @@ class PullQueue final {
 
   // Returns the earliest deadline, or InfiniteFuture if nothing waits.
   SteadyTime NextDeadline() const;
+
+  // Returns the highest `clock` that a pull waits for; 0: none waits for one.
+  uint64_t HighestClock() const;
   size_t size() const { return waiting_.size(); }
 
  private:

@@ -109,6 +109,11 @@ void Shard::PostOwnControl(Control control) {
   arrived_.NotifyOne();
 }
 
+size_t Shard::waiting() const {
+  MutexLock lock(&mutex_);
+  return mailbox_.size();
+}
+
 void Shard::Stop(const absl::Status& why) {
   {
     MutexLock lock(&mutex_);

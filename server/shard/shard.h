@@ -68,6 +68,12 @@ class Shard final {
   // it is dropped without being run.
   void PostOwnControl(Control control);
 
+  // Returns how many messages and controls wait for the shard thread.
+  size_t waiting() const;
+
+  // Returns what the shard tells those who watch.
+  const ShardFigures& figures() const { return state_->figures(); }
+
   // Stops as described above. Idempotent. The first `why` answers items that come later and pulls
   // that still wait.
   void Stop(const absl::Status& why = absl::UnavailableError("the server is stopping"));
@@ -93,7 +99,7 @@ class Shard final {
   // did.
   const std::unique_ptr<ShardState> state_;
 
-  Mutex mutex_;
+  mutable Mutex mutex_;
   CondVar arrived_;  // an entry, stopping_, an earlier deadline, or the state
   bool in_use_ ABSL_GUARDED_BY(mutex_) = false;
   // The shard thread sleeps without a deadline until the state is given back.

@@ -52,7 +52,8 @@ ShardState::ShardState(std::shared_ptr<const Optimizer> optimizer, const Clock* 
     : clock_(clock),
       max_copied_bytes_(max_copied_bytes),
       optimizer_(std::move(optimizer)),
-      change_codecs_(clock) {}
+      change_codecs_(clock),
+      figures_(clock) {}
 
 void ShardState::HandleItems(ShardItems items) {
   const Origin& origin = items.origin;
@@ -92,7 +93,12 @@ absl::Status ShardState::HandleInit(InitWork work) {
   if (slot.partition != nullptr) {
     return slot.partition->CheckRepeatedInit(work.spec, work.value.checksum);
   }
-  const auto create = [&] { return Partition::Create(work.spec, work.value, optimizer_); };
+  const auto create = [&] {
+    if (slot.wait == nullptr) {
+      slot.wait = figures_.AddPartition(work.spec.name, work.spec.num_workers);
+    }
+    return Partition::Create(work.spec, work.value, optimizer_);
+  };
   SLIMPS_ASSIGN_OR_RETURN(slot.partition, OrOutOfMemory(create, "weights", work.spec.name));
   for (const auto& [worker, from_round] : leaves_) {
     SLIMPS_RETURN_IF_ERROR(slot.partition->Leave(worker, from_round));
@@ -119,6 +125,7 @@ absl::StatusOr<uint64_t> ShardState::HandlePush(uint32_t worker, PushWork work) 
     return Prefixed(change.status(), absl::StrCat(NameOf(partition), ": push of worker ", worker,
                                                   " round ", item.round()));
   }
+  const SteadyTime start = partition.applies_at_once() ? clock_->Now() : SteadyTime();
   const auto push = [&] {
     return partition.Push(
         item.round(), worker, item.elements(),
@@ -131,9 +138,15 @@ absl::StatusOr<uint64_t> ShardState::HandlePush(uint32_t worker, PushWork work) 
   SLIMPS_ASSIGN_OR_RETURN(const PushVerdict verdict,
                           SayingWhatFor("a push", partition.spec().name, push));
   if (verdict == PushVerdict::kAccepted) {
+    figures_.CountPush(format, work.payload.size());
     if (!item.left_out()) slot.priority = item.priority();
+    if (partition.applies_at_once()) {
+      figures_.CountRound(clock_->Now() - start);
+      AnswerReady(slot);
+    }
     NoteCompletion(slot);
-    if (partition.applies_at_once()) AnswerReady(slot);
+  } else {
+    figures_.CountRepeat();
   }
   return item.profile() ? MeasureDecode(format, work.payload, item.elements()) : 0;
 }
@@ -199,6 +212,7 @@ void ShardState::HandlePull(const Origin& origin, PullWork work) {
     return;
   }
   next_deadline_ = std::min(next_deadline_, deadline);
+  if (slot.partition != nullptr) NoteWait(slot);
 }
 
 absl::Status ShardState::Answer(Slot& slot, const WaitingPull& pull, CopyRoom room) {
@@ -227,6 +241,7 @@ absl::Status ShardState::Answer(Slot& slot, const WaitingPull& pull, CopyRoom ro
   if (value.ok()) {
     outbox_.TraceNextPull(pull.origin, {spec.name, spec.index, value->version});
     const uint64_t answered = value->version;
+    figures_.CountAnswer(value->format, value->payload.size());
     outbox_.AddPull(pull.origin, pull.item, item_elements, *std::move(value),
                     {.momentum = slot.partition->MomentumOf(answered)});
   } else {
@@ -267,6 +282,7 @@ absl::Status ShardState::AnswerWithCopy(Partition& partition, const WaitingPull&
     return absl::OkStatus();
   }
   const size_t bytes = value->payload.size();
+  figures_.CountAnswer(value->format, bytes);
   OptimizerAnswer optimizer;
   if (of_state) optimizer = {.state = state, .momentum = partition.MomentumOf(value->version)};
   outbox_.AddPull(pull.origin, pull.item, elements, *std::move(value), std::move(optimizer));
@@ -304,6 +320,7 @@ bool ShardState::AnswerPutOff() {
 }
 
 void ShardState::NoteCompletion(Slot& slot) {
+  NoteWait(slot);
   // After a failure no round is applied any more.
   if (slot.complete.has_value() || !failure_.ok() || !slot.partition->HasCompleteRound()) return;
   const Turn turn(-SendPriority(slot.partition->version() + 1, slot.priority), next_turn_++);
@@ -333,40 +350,12 @@ void ShardState::Settle(Slot& slot) {
 
 void ShardState::ApplyNextRound(Slot& slot) {
   AnswerLast(slot);
+  const SteadyTime start = clock_->Now();
   SayingWhatFor("a round", slot.partition->spec().name, [&] { slot.partition->ApplyNextRound(); });
+  figures_.CountRound(clock_->Now() - start);
+  NoteWait(slot);
   if (simulation::Is(Mutant::kForgetWaitingPull)) return;
   AnswerReady(slot);  // after each round: a waiting pull gets exactly the version that it names
-}
-
-absl::Status ShardState::SetOptimizer(std::shared_ptr<const Optimizer> optimizer) {
-  while (HasCompleteRound()) ApplyOne();
-  absl::Status first_error;
-  for (auto& [id, held] : slots_) {
-    Slot& slot = held;
-    if (slot.partition == nullptr) continue;
-    const auto set = [&] {
-      slot.partition->SetOptimizer(optimizer);
-      return absl::OkStatus();
-    };
-    first_error.Update(OrOutOfMemory(set, "optimizer state", slot.partition->spec().name));
-  }
-  if (first_error.ok()) optimizer_ = std::move(optimizer);
-  return first_error;
-}
-
-absl::Status ShardState::Leave(uint32_t worker, uint64_t from_round) {
-  absl::Status first_error;
-  for (auto& [id, slot] : slots_) {
-    if (slot.partition == nullptr) continue;
-    first_error.Update(slot.partition->Leave(worker, from_round));
-    if (slot.partition->applies_at_once()) AnswerReady(slot);
-    NoteCompletion(slot);
-  }
-  if (first_error.ok()) {
-    uint64_t& from = leaves_.try_emplace(worker, from_round).first->second;
-    from = std::min(from, from_round);
-  }
-  return first_error;
 }
 
 void ShardState::Fail(const absl::Status& why) {
@@ -394,6 +383,7 @@ void ShardState::ExpirePulls() {
                                                  ": worker 0 has not initialised it in time")));
     }
     next_deadline_ = std::min(next_deadline_, slot.pulls.NextDeadline());
+    if (slot.partition != nullptr) NoteWait(slot);
   }
 }
 

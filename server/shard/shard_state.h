@@ -36,6 +36,7 @@
 #include "server/shard/durable_rounds.h"
 #include "server/shard/pull_queue.h"
 #include "server/shard/reply_outbox.h"
+#include "server/shard/shard_figures.h"
 
 namespace slimps {
 
@@ -67,8 +68,8 @@ struct ShardItems {
   size_t PayloadBytes() const;
 };
 
-// Owned by the shard thread. No I/O or lock. The clock measures how long a decode took and which
-// pulls are late.
+// Owned by the shard thread. No I/O; no lock but that of the figures. The clock measures how long a
+// decode took and which pulls are late.
 class ShardState final {
  public:
   // `optimizer` is for new partitions, until SetOptimizer. Answers that are copies (rows, the
@@ -173,6 +174,10 @@ class ShardState final {
   // copies of one worker's next request might find no room.
   bool has_many_copies() const { return copied_bytes_ > max_copied_bytes_ / 2; }
 
+  // Returns what the shard tells those who watch. Any thread may read it, while another owns the
+  // rest.
+  const ShardFigures& figures() const { return figures_; }
+
   // Returns nullptr if the partition is not initialised.
   const Partition* Find(const PartitionId& id) const;
 
@@ -184,6 +189,7 @@ class ShardState final {
     int32_t priority = 0;          // of the newest push
     std::optional<Turn> complete;  // its place in complete_
     DurableRounds durable;
+    ShardFigures::Wait* wait = nullptr;  // set with `partition`
   };
 
   // Stages one partition's successor, if the image has all of it, or the last that was missing.
@@ -204,6 +210,8 @@ class ShardState final {
   void AnswerReady(Slot& slot);
   // Answers the put-off pulls that name the version that the next round drops.
   void AnswerLast(Slot& slot);
+  // Tells `figures_` whom the slot's next round, or its pulls, wait for.
+  void NoteWait(const Slot& slot);
   void NoteCompletion(Slot& slot);
   void ApplyNextRound(Slot& slot);
   // Applies what is complete in `slot`. So what follows does not depend on when the thread found
@@ -226,6 +234,7 @@ class ShardState final {
   std::map<uint32_t, uint64_t> leaves_;  // worker -> from_round, for partitions to come
   std::set<uint32_t> away_;              // workers, for partitions to come
   ChangeCodecs change_codecs_;
+  ShardFigures figures_;
   ReplyOutbox outbox_;
   size_t copied_bytes_ = 0;  // of answers in outbox_
   // Slots with waiting pulls whose version is there but that found no room for their copies.

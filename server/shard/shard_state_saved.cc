@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What snapshots, checkpoints and workers that come back need of a shard's state, and what the
-// state takes from them.
+// What a shard's state does beside items and rounds: the optimizer, workers that leave or come
+// back, snapshots, checkpoints, and what it tells those who watch.
 #include <algorithm>
 #include <utility>
 
@@ -49,8 +49,51 @@ absl::Status ShardState::Stand(const wire::ItemId& id, uint32_t worker,
   Slot& slot = found->second;
   Settle(slot);  // what is complete without it stays so
   slot.partition->Return(worker);
+  NoteWait(slot);
   SLIMPS_ASSIGN_OR_RETURN(*standing, slot.partition->StandingOf(worker));
   return absl::OkStatus();
+}
+
+void ShardState::NoteWait(const Slot& slot) {
+  const Partition& partition = *slot.partition;
+  const bool at_once = partition.applies_at_once();
+  const uint64_t clock = at_once ? slot.pulls.HighestClock() : 0;
+  if (at_once ? clock <= partition.slowest() : !partition.NextRoundBegun()) {
+    return figures_.Close(slot.wait);
+  }
+  figures_.Open(slot.wait, at_once ? clock : partition.version() + 1,
+                [&](uint32_t worker) { return partition.WaitsFor(worker, clock); });
+}
+
+absl::Status ShardState::SetOptimizer(std::shared_ptr<const Optimizer> optimizer) {
+  while (HasCompleteRound()) ApplyOne();
+  absl::Status first_error;
+  for (auto& [id, held] : slots_) {
+    Slot& slot = held;
+    if (slot.partition == nullptr) continue;
+    const auto set = [&] {
+      slot.partition->SetOptimizer(optimizer);
+      return absl::OkStatus();
+    };
+    first_error.Update(OrOutOfMemory(set, "optimizer state", slot.partition->spec().name));
+  }
+  if (first_error.ok()) optimizer_ = std::move(optimizer);
+  return first_error;
+}
+
+absl::Status ShardState::Leave(uint32_t worker, uint64_t from_round) {
+  absl::Status first_error;
+  for (auto& [id, slot] : slots_) {
+    if (slot.partition == nullptr) continue;
+    first_error.Update(slot.partition->Leave(worker, from_round));
+    if (slot.partition->applies_at_once()) AnswerReady(slot);
+    NoteCompletion(slot);
+  }
+  if (first_error.ok()) {
+    uint64_t& from = leaves_.try_emplace(worker, from_round).first->second;
+    from = std::min(from, from_round);
+  }
+  return first_error;
 }
 
 void ShardState::SetAway(uint32_t worker) {
@@ -121,6 +164,7 @@ absl::Status ShardState::Restore(const PartitionImage& image,
     return BadImage(DescribePartition(partition->spec().name, partition->spec().index) +
                     " comes twice");
   }
+  slot.wait = figures_.AddPartition(partition->spec().name, partition->spec().num_workers);
   slot.partition = std::move(partition);
   slot.priority = image.fields.priority();
   slot.durable.Restored(CountedBy(*slot.partition));

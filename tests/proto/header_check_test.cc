@@ -233,6 +233,16 @@ TEST(HeaderCheck, FormatsKnowTheirSizesAndEncodedOnesTheMessagesLimit) {
               HasSubstr("over the message limit of 67108864"));
 }
 
+TEST(HeaderCheck, AReportIsBoundedInBytesAndNeedNotBeText) {
+  wire::Header header;
+  header.set_protocol_version(kProtocolVersion);
+  header.mutable_heartbeat()->set_report(std::string(kDefaultLimits.max_report_bytes, '\xff'));
+  EXPECT_TRUE(CheckHeader(header, kDefaultLimits).ok());
+  header.mutable_heartbeat()->mutable_report()->push_back('x');
+  EXPECT_THAT(std::string(CheckHeader(header, kDefaultLimits).message()),
+              HasSubstr("heartbeat.report: has 262145 bytes, at most 262144"));
+}
+
 TEST(HeaderCheck, RowsOfAPullAreBoundedInBytesAndNeedNotBeText) {
   wire::Header header;
   header.set_protocol_version(kProtocolVersion);

@@ -12,6 +12,7 @@
 
 #include "absl/time/time.h"
 #include "proto/base/status_macros.h"
+#include "worker/activity.h"
 #include "worker/capi/c_api.h"
 #include "worker/capi/c_api_handle.h"
 #include "worker/capi/c_api_structs.h"
@@ -194,6 +195,15 @@ slimps_status slimps_get_threshold_table(const slimps_store* store, slimps_thres
                    .t_cq_ms = row.t_cq_ms(),
                    .t_pq_ms = row.t_pq_ms()};
     }
+    return absl::OkStatus();
+  });
+}
+
+slimps_status slimps_note_position(slimps_store* store, const char* where) {
+  return Ask(__func__, store, [where](KVStore* open) -> absl::Status {
+    SLIMPS_RETURN_IF_ERROR(slimps::CheckText("where", where));
+    slimps::Activity* const activity = open->activity();  // null: nobody asks
+    if (activity != nullptr) activity->NotePosition(where);
     return absl::OkStatus();
   });
 }

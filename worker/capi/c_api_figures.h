@@ -92,6 +92,12 @@ typedef struct slimps_key_codec {
 SLIMPS_API slimps_status slimps_get_key_codecs(const slimps_store* store, slimps_key_codec* codecs,
                                                size_t room, size_t* count);
 
+/* ---- for those who watch the job ------------------------------------------------------------- */
+
+/* Notes where the program's main thread stands, in its source, as "train.py:12". Who waits for this
+ * worker is told that. Meant to be called about once per second, on any thread. Since 1.8. */
+SLIMPS_API slimps_status slimps_note_position(slimps_store* store, const char* where);
+
 #ifdef __cplusplus
 } /* extern "C" */
 #endif

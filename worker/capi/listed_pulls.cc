@@ -71,6 +71,7 @@ ListedPulls::ListedPulls(const char* function, KVStore* store, std::shared_ptr<B
                          Items items, int priority)
     : function_(function),
       store_(store),
+      noted_(store->activity(), "Pull"),
       call_(std::move(call)),
       items_(std::move(items)),
       priority_(priority),

@@ -22,6 +22,7 @@
 #include "absl/status/status.h"
 #include "proto/base/key.h"
 #include "proto/base/mutex.h"
+#include "worker/activity.h"
 #include "worker/capi/background_call.h"
 #include "worker/capi/c_api_outcome.h"
 #include "worker/device/place.h"
@@ -72,6 +73,7 @@ class ListedPulls final : public std::enable_shared_from_this<ListedPulls> {
 
   const char* const function_;
   KVStore* const store_;
+  const Activity::Call noted_;  // until all pulls are answered
   const std::shared_ptr<BackgroundCall> call_;
   const Items items_;
   const int priority_;

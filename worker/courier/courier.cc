@@ -85,6 +85,7 @@ void Courier::DispatchTogether(uint32_t server, std::span<OutgoingItem> items, i
     failed = failed_;
     if (failed.ok()) {
       const SteadyTime now = options_.clock->Now();
+      if (items_.size() == 0 && options_.on_travel) options_.on_travel(true);
       for (OutgoingItem& out : items) {
         tickets.push_back(items_.Add(std::move(out), server, priority, now));
       }
@@ -201,6 +202,7 @@ void Courier::AnswerItem(uint64_t ticket, Answer answer, std::optional<uint64_t>
   {
     MutexLock lock(&mutex_);
     item = items_.Take(ticket);
+    if (item.has_value() && items_.size() == 0 && options_.on_travel) options_.on_travel(false);
     // Before `done`, which may push the next round.
     if (item.has_value() && answer.status.ok()) wants_snapshot = Keep(*item, durable);
   }
@@ -357,6 +359,7 @@ void Courier::SendAgain(uint64_t ticket) {
     server = item->server;
     priority = item->priority;
     message = BuildMessage({ticket});
+    ++sent_again_;
   }
   Send(server, std::move(message), {ticket}, priority, Sender::kGoesOn);
 }
@@ -364,6 +367,11 @@ void Courier::SendAgain(uint64_t ticket) {
 size_t Courier::outstanding() const {
   MutexLock lock(&mutex_);
   return items_.size();
+}
+
+uint64_t Courier::sent_again() const {
+  MutexLock lock(&mutex_);
+  return sent_again_;
 }
 
 }  // namespace slimps

@@ -47,6 +47,9 @@ struct CourierOptions {
   // be sent again. On any thread.
   std::function<void(uint32_t server)> on_snapshot_wanted;
   std::function<void(const absl::Status& why)> on_not_replayed;
+  // Called when the first item becomes outstanding, and when none is any more. It must call nobody:
+  // the courier's lock is held.
+  std::function<void(bool travels)> on_travel;
   const Clock* clock = MachineClock();
   // Called when Dispatch or the timer thread runs out of memory. Must lead to a call of FailAll.
   OnOutOfMemory on_out_of_memory = {};
@@ -109,6 +112,9 @@ class Courier final {
   void Stop();
   size_t outstanding() const;
 
+  // Returns how many items were sent once more.
+  uint64_t sent_again() const;
+
  private:
   // The first request id with `coalesce` off, when each message gets an answer of its own. Servers
   // group answers by request id. RpcClient's ids are far below.
@@ -147,6 +153,7 @@ class Courier final {
   mutable Mutex mutex_;
   std::optional<KeptItems> kept_ ABSL_GUARDED_BY(mutex_);
   OutstandingItems items_ ABSL_GUARDED_BY(mutex_);
+  uint64_t sent_again_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t next_request_ ABSL_GUARDED_BY(mutex_) = kFirstRequest;
   absl::Status failed_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

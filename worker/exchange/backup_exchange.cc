@@ -13,6 +13,7 @@
 #include "proto/base/status_macros.h"
 #include "proto/base/trace/trace.h"
 #include "proto/learning_rate.h"
+#include "worker/activity.h"
 #include "worker/device/device.h"
 #include "worker/device/host_values.h"
 #include "worker/exchange/round_arrivals.h"
@@ -82,7 +83,10 @@ class BackupExchange final : public WeightExchange {
     absl::Duration waited;
     for (size_t i = 0; i < parameters_.size(); ++i) {
       const SteadyTime start = options_.clock->Now();
-      SLIMPS_RETURN_IF_ERROR(backup_->WaitGlobal(i, iteration_ - 1, Deadline()));
+      {
+        const Activity::Call noted(store_->activity(), "EndStep");
+        SLIMPS_RETURN_IF_ERROR(backup_->WaitGlobal(i, iteration_ - 1, Deadline()));
+      }
       const SteadyTime arrived = options_.clock->Now();
       waited += arrived - start;
       const TraceSubject subject{pusher_.key(i).typed_name(), 0, static_cast<uint64_t>(iteration_)};
@@ -117,6 +121,7 @@ class BackupExchange final : public WeightExchange {
 
   absl::Status Drain() override {
     const TraceSpan span(TraceStage::kWait, {"", 0, static_cast<uint64_t>(finished_)});
+    const Activity::Call noted(store_->activity(), "Drain");
     const SteadyTime start = options_.clock->Now();
     SLIMPS_RETURN_IF_ERROR(backup_->Drain(finished_, Deadline()));
     CloseRound(options_.clock->Now() - start);

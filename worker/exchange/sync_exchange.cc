@@ -4,6 +4,7 @@
 #include "proto/base/clock.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/trace/trace.h"
+#include "worker/activity.h"
 #include "worker/exchange/round_arrivals.h"
 #include "worker/exchange/weight_exchange.h"
 
@@ -71,6 +72,7 @@ class SyncExchange final : public WeightExchange {
   absl::Status ExchangeRound() {
     SLIMPS_RETURN_IF_ERROR(pusher_.EndRound());
     const TraceSpan span(TraceStage::kWait, {});
+    const Activity::Call noted(store_->activity(), "EndStep");
     const SteadyTime start = options_.clock->Now();
     const auto arrivals = std::make_shared<RoundArrivals>(pusher_.size(), options_.clock);
     for (size_t i = 0; i < pusher_.size(); ++i) {

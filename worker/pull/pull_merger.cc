@@ -242,6 +242,9 @@ absl::Status PullMerger::Merge(const Reply& reply) {
   MutexLock lock(&mutex_);
   totals_.payload_bytes += answer.payload.size();
   totals_.changes += answer.pull.is_change();
+  if (reply.state_tensor == 0) totals_.elements += answer.pull.elements();
+  figures_.bytes[answer.pull.format()] += answer.payload.size();
+  figures_.of_keys[reply.pull->job.tensor->key.id()] += answer.payload.size();
   totals_.decode += options_.clock->Now() - start;
   return absl::OkStatus();
 }
@@ -323,6 +326,13 @@ void PullMerger::AwaitMeasured(absl::Duration timeout) {
 PullTotals PullMerger::totals() const {
   MutexLock lock(&mutex_);
   return totals_;
+}
+
+PullFigures PullMerger::figures() const {
+  MutexLock lock(&mutex_);
+  PullFigures figures = figures_;
+  figures.queued = requests_.size() + replies_.size();
+  return figures;
 }
 
 }  // namespace slimps

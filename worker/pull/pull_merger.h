@@ -57,7 +57,15 @@ namespace slimps {
 struct PullTotals {
   uint64_t payload_bytes = 0;
   uint64_t changes = 0;  // partitions that came as a change
+  uint64_t elements = 0;
   absl::Duration decode;
+};
+
+// For those who watch.
+struct PullFigures {
+  std::map<wire::Format, uint64_t> bytes;  // of payloads that were merged
+  std::map<KeyId, uint64_t> of_keys;       // the same by key
+  size_t queued = 0;                       // pulls and answers that wait for the pull thread
 };
 
 struct PullMergerOptions {
@@ -111,6 +119,7 @@ class PullMerger final {
 
   // Returns the sums over all pulls so far.
   PullTotals totals() const;
+  PullFigures figures() const;
 
  private:
   struct Reply {
@@ -167,6 +176,7 @@ class PullMerger final {
   bool measuring_ ABSL_GUARDED_BY(mutex_) = false;  // a measured pull is under way
   int waiters_ ABSL_GUARDED_BY(mutex_) = 0;         // in AwaitMeasured
   PullTotals totals_ ABSL_GUARDED_BY(mutex_);
+  PullFigures figures_ ABSL_GUARDED_BY(mutex_);      // without `queued`
   bool forgetting_ ABSL_GUARDED_BY(mutex_) = false;  // ForgetVersions was called
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   CondVar work_;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "compress/format/format.h"
 #include "proto/base/status_macros.h"
 #include "proto/net/send_priority.h"
 
@@ -172,10 +173,17 @@ absl::StatusOr<std::optional<OutgoingItem>> PushPipeline::PrepareNow(const PushJ
   return *std::move(item);
 }
 
-void PushPipeline::CountPrepared(const TensorPlan& tensor, const PreparedPush& prepared) {
+void PushPipeline::CountPrepared(const TensorPlan& tensor, const PreparedPush& prepared,
+                                 const Codec& codec) {
   totals_.encode += prepared.encode;
   totals_.prepared.Add(prepared.elements, prepared.stats, prepared.compressed);
-  counts_[tensor.key.id()].Add(prepared.elements, prepared.stats, prepared.compressed);
+  OfKey& of_key = of_keys_[tensor.key.id()];
+  of_key.counts.Add(prepared.elements, prepared.stats, prepared.compressed);
+  const wire::Format format = std::get<wire::PushItem>(prepared.item.item).format();
+  if (format == wire::ABSENT) return;
+  const bool encoded = IsEncoded(static_cast<PayloadFormat>(format));
+  of_key.newest = {format, encoded ? std::string_view(codec.spec().name) : ""};
+  bytes_by_form_[of_key.newest] += prepared.item.payload.size();
 }
 
 void PushPipeline::Send(std::vector<Batch> batches) {
@@ -268,8 +276,19 @@ void PushPipeline::Fail(const absl::Status& why) {
 
 PushCounts PushPipeline::counts(const Key& key) const {
   MutexLock lock(&mutex_);
-  const auto found = counts_.find(key.id());
-  return found == counts_.end() ? PushCounts() : found->second;
+  const auto found = of_keys_.find(key.id());
+  return found == of_keys_.end() ? PushCounts() : found->second.counts;
+}
+
+PushedForm PushPipeline::newest_form(const Key& key) const {
+  MutexLock lock(&mutex_);
+  const auto found = of_keys_.find(key.id());
+  return found == of_keys_.end() ? PushedForm() : found->second.newest;
+}
+
+PushFigures PushPipeline::figures() const {
+  MutexLock lock(&mutex_);
+  return {.bytes = bytes_by_form_, .queued = queue_.size()};
 }
 
 PushTotals PushPipeline::totals() const {

@@ -20,6 +20,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -55,6 +56,16 @@ struct PushTotals {
   PushCounts prepared;         // handed over to be sent
   uint64_t payload_bytes = 0;  // acknowledged
   absl::Duration encode, send;
+};
+
+// What a push was made of: its format and, if that is a codec's, the codec's name. The name lives
+// as long as the pipeline.
+using PushedForm = std::pair<wire::Format, std::string_view>;
+
+// For those who watch.
+struct PushFigures {
+  std::map<PushedForm, uint64_t> bytes;  // of payloads that were handed over to be sent
+  size_t queued = 0;                     // partitions that wait for the push thread
 };
 
 struct PushPipelineOptions {
@@ -169,8 +180,13 @@ class PushPipeline final {
 
   PushTotals totals() const;
 
+  PushFigures figures() const;
+
   // Returns one tensor's counts; zeros if it was never pushed.
   PushCounts counts(const Key& key) const;
+
+  // Returns the form of the tensor's newest push; ABSENT if there was none.
+  PushedForm newest_form(const Key& key) const;
 
  private:
   // One unit for the push thread: a whole tensor if it is measured, else one partition.
@@ -209,7 +225,7 @@ class PushPipeline final {
   // Waits until nothing that this worker sent before is on the link, so that a measured push has it
   // alone. If that takes longer than the timeout, one sample is spoilt, and nothing else.
   void AwaitQuiet();
-  void CountPrepared(const TensorPlan& tensor, const PreparedPush& prepared)
+  void CountPrepared(const TensorPlan& tensor, const PreparedPush& prepared, const Codec& codec)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CountForLink(uint64_t round, size_t bytes, absl::Duration round_trip)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -239,8 +255,12 @@ class PushPipeline final {
   UnacknowledgedPushes unacknowledged_ ABSL_GUARDED_BY(mutex_);
   size_t bytes_waiting_ ABSL_GUARDED_BY(mutex_) = 0;
   PushTotals totals_ ABSL_GUARDED_BY(mutex_);
-  // By the key's id.
-  std::unordered_map<uint64_t, PushCounts> counts_ ABSL_GUARDED_BY(mutex_);
+  struct OfKey {
+    PushCounts counts;
+    PushedForm newest;
+  };
+  std::unordered_map<KeyId, OfKey> of_keys_ ABSL_GUARDED_BY(mutex_);
+  std::map<PushedForm, uint64_t> bytes_by_form_ ABSL_GUARDED_BY(mutex_);
   absl::Status failed_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   CondVar work_;     // for the push thread

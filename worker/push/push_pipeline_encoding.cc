@@ -157,7 +157,7 @@ absl::StatusOr<OutgoingItem> PushPipeline::PreparePartition(const PushJob& job, 
     OnAnswered(*tensor, round, turn, bytes, answer);
   };
   MutexLock lock(&mutex_);
-  CountPrepared(*job.tensor, prepared);
+  CountPrepared(*job.tensor, prepared, *codec);
   ++under_way_;
   return std::move(prepared.item);
 }
@@ -177,7 +177,7 @@ absl::Status PushPipeline::PushAndMeasure(Work work) {
     bytes += prepared.item.payload.size();
     {
       MutexLock lock(&mutex_);
-      CountPrepared(tensor, prepared);
+      CountPrepared(tensor, prepared, *codec);
     }
     std::get<wire::PushItem>(prepared.item.item).set_profile(true);
     items.push_back(std::move(prepared.item));

@@ -30,7 +30,8 @@ DistStore::DistStore(wire::StoreMode mode, const KVStoreOptions& options,
                      std::unique_ptr<Transport> transport)
     : mode_(mode),
       options_(options),
-      node_(mode, options_, std::move(transport)),
+      activity_(options_.clock),
+      node_(mode, options_, std::move(transport), &activity_),
       codecs_(mode, options_, &keys_, &node_) {}
 
 DistStore::~DistStore() {
@@ -73,6 +74,7 @@ absl::Status DistStore::Start() {
              tensors_->Fail(why);
            },
        .on_codec_map = [this](const wire::CodecMap& map) { return codecs_.OnCodecMap(map); }}));
+  node_.membership()->SetReporter([this](bool details) { return Report(details); });
   const wire::Welcome welcome = node_.membership()->welcome();
   return welcome.has_codec_map() ? codecs_.OnCodecMap(welcome.codec_map()) : absl::OkStatus();
 }

@@ -31,6 +31,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/net/transport.h"
+#include "watch/node_report.pb.h"
+#include "worker/activity.h"
 #include "worker/combination.h"
 #include "worker/kvstore.h"
 #include "worker/store/codec_choice.h"
@@ -38,7 +40,7 @@
 #include "worker/store/row_traffic.h"
 #include "worker/store/saving/checkpoints.h"
 #include "worker/store/saving/residual_transfer.h"
-#include "worker/store/state_transfer.h"
+#include "worker/store/saving/state_transfer.h"
 #include "worker/store/tensor_traffic.h"
 #include "worker/store/warm_up_end.h"
 #include "worker/store/worker_node.h"
@@ -105,12 +107,18 @@ class DistStore final : public KVStore {
     return {.grad_scale = options_.grad_scale, .codec = &codecs_.plan()->compressor()};
   }
   Devices* devices() override { return tensors_->devices(); }
+  std::string Report(bool details) const override;
+  Activity* activity() override { return &activity_; }
 
  private:
   DistStore(wire::StoreMode mode, const KVStoreOptions& options,
             std::unique_ptr<Transport> transport);
 
   absl::Status Start();
+
+  // Parts of the report: bytes by codec, all tensors, and the spans of a round.
+  void AddBytes(watch::NodeReport* report) const;
+  void AddTensors(watch::NodeReport* report) const;
 
   // True if the job goes on with these tensors, which a former process of this worker initialised.
   absl::StatusOr<bool> TakeUp(const std::vector<TensorPlan>& plans, Combine combine);
@@ -121,6 +129,7 @@ class DistStore final : public KVStore {
 
   const wire::StoreMode mode_;
   const KVStoreOptions options_;
+  Activity activity_;
   KeyTable keys_;
   WorkerNode node_;  // declared before the parts that have threads, which use it until they end
   CodecChoice codecs_;

@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/out_of_memory.h"
+#include "worker/activity.h"
 #include "worker/courier/called_once.h"
 
 namespace slimps {
@@ -16,7 +17,8 @@ absl::Status StoreFailure(const std::bad_alloc& error) noexcept {
   }
 }
 
-GuardedStore::GuardedStore(std::unique_ptr<KVStore> store) : store_(std::move(store)) {
+GuardedStore::GuardedStore(std::unique_ptr<KVStore> store)
+    : store_(std::move(store)), activity_(store_->activity()) {
   (void)DroppedStatus();  // makes it while there is memory
 }
 
@@ -37,7 +39,8 @@ absl::Status GuardedStore::Fail(const std::bad_alloc& error) {
 }
 
 template <typename Call>
-auto GuardedStore::Guarded(const Call& call) -> decltype(call()) {
+auto GuardedStore::Guarded(const Call& call, const char* function) -> decltype(call()) {
+  const Activity::Call noted(activity_, function);
   absl::Status failed = Failed();
   if (!failed.ok()) return failed;
   try {
@@ -48,7 +51,9 @@ auto GuardedStore::Guarded(const Call& call) -> decltype(call()) {
 }
 
 template <typename Call>
-void GuardedStore::Answered(std::function<void(absl::Status)> done, const Call& call) {
+void GuardedStore::Answered(std::function<void(absl::Status)> done, const Call& call,
+                            const char* function) {
+  const Activity::Call noted(activity_, function);
   const absl::Status failed = Failed();
   if (!failed.ok()) return done(failed);
   try {
@@ -192,6 +197,7 @@ absl::Status GuardedStore::Leave() {
 
 // Closes a store that has failed too.
 absl::Status GuardedStore::Close() {
+  const Activity::Call noted(activity_, __func__);
   try {
     return store_->Close();
   } catch (const std::bad_alloc& error) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The catch at the top of every call of a store. If memory runs out, the store has failed: this
-// call and every later one return that, and the process lives. KVStore::Create wraps every store in
-// it.
+// call and every later one return that, and the process lives. It also notes every call
+// (worker/activity.h). KVStore::Create wraps every store in it.
 //
 //   auto store = std::make_unique<GuardedStore>(
 //       *DistStore::Create(mode, options, std::move(transport)));
@@ -84,19 +84,24 @@ class GuardedStore final : public KVStore {
     return store_->policy_decisions();
   }
   std::vector<KeyCodec> key_codecs() const override { return store_->key_codecs(); }
+  std::string Report(bool details) const override { return store_->Report(details); }
+  Activity* activity() override { return activity_; }
 
  private:
-  // Returns what `call` returns or, once the store has failed, its failure.
+  // Returns what `call` returns or, once the store has failed, its failure. `function` is the
+  // caller, whose call is noted.
   template <typename Call>
-  auto Guarded(const Call& call) -> decltype(call());
+  auto Guarded(const Call& call, const char* function = __builtin_FUNCTION()) -> decltype(call());
   // Same, for a call that answers by the callback that it is given. Calls `done` whatever `call`
   // throws.
   template <typename Call>
-  void Answered(std::function<void(absl::Status)> done, const Call& call);
+  void Answered(std::function<void(absl::Status)> done, const Call& call,
+                const char* function = __builtin_FUNCTION());
   absl::Status Failed() const;
   absl::Status Fail(const std::bad_alloc& error);
 
   const std::unique_ptr<KVStore> store_;
+  Activity* const activity_;  // null: calls are not noted
   mutable Mutex mutex_;
   absl::Status failed_ ABSL_GUARDED_BY(mutex_);
 };

@@ -143,4 +143,9 @@ void RowTraffic::AddTo(StoreTotals* totals) const {
   totals->wait += wait_;
 }
 
+uint64_t RowTraffic::bytes_pulled() const {
+  MutexLock lock(&mutex_);
+  return bytes_pulled_;
+}
+
 }  // namespace slimps

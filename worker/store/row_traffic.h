@@ -45,6 +45,9 @@ class RowTraffic final {
   // Adds what rows cost to `totals`.
   void AddTo(StoreTotals* totals) const;
 
+  // Returns the bytes of rows that were pulled.
+  uint64_t bytes_pulled() const;
+
  private:
   // Returns the values of the `unique` rows, which ascend, one row after another.
   absl::StatusOr<std::vector<float>> Fetch(const TensorPlan& tensor,

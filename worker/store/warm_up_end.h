@@ -26,7 +26,7 @@
 #include "proto/base/mutex.h"
 #include "proto/slimps.pb.h"
 #include "worker/store/codec_choice.h"
-#include "worker/store/state_transfer.h"
+#include "worker/store/saving/state_transfer.h"
 #include "worker/store/worker_node.h"
 #include "worker/tensor/key_table.h"
 

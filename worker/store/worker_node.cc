@@ -47,10 +47,11 @@ MembershipOptions MakeMembershipOptions(const KVStoreOptions& options,
 }  // namespace
 
 WorkerNode::WorkerNode(wire::StoreMode mode, const KVStoreOptions& options,
-                       std::unique_ptr<Transport> transport)
+                       std::unique_ptr<Transport> transport, Activity* activity)
     : mode_(mode),
       options_(options),
       transport_(std::move(transport)),
+      activity_(activity),
       on_out_of_memory_(
           [this](const std::bad_alloc& error) { Fail(StoreFailure(error), Cause::kOurs); }),
       membership_(transport_.get(), MakeMembershipOptions(options, on_out_of_memory_)),
@@ -76,6 +77,7 @@ absl::Status WorkerNode::Join() {
                                 : std::nullopt,
           .on_snapshot_wanted = [this](uint32_t server) { WishSnapshot(server); },
           .on_not_replayed = [this](const absl::Status& why) { Fail(why, Cause::kOurs); },
+          .on_travel = [this](bool travels) { activity_->SetTravels(travels); },
           .clock = options_.clock,
           .on_out_of_memory = on_out_of_memory_});
   return absl::OkStatus();

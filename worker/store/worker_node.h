@@ -31,6 +31,7 @@
 #include "proto/incarnation.h"
 #include "proto/net/membership/membership.h"
 #include "proto/net/transport.h"
+#include "worker/activity.h"
 #include "worker/courier/courier.h"
 #include "worker/courier/item_gathering.h"
 #include "worker/courier/rpc_client.h"
@@ -53,9 +54,10 @@ class WorkerNode final : private MessageSink {
   // kOurs: this worker failed, and the scheduler must be told. kOthers: the scheduler knows it.
   enum class Cause { kOurs, kOthers };
 
-  // REQUIRES: `transport` has not been started; `options` outlives the node.
+  // REQUIRES: `transport` has not been started; `options` and `activity` outlive the node.
+  // `activity` is told when items travel.
   WorkerNode(wire::StoreMode mode, const KVStoreOptions& options,
-             std::unique_ptr<Transport> transport);
+             std::unique_ptr<Transport> transport, Activity* activity);
 
   // Joins the job, waits until all nodes are there, and connects to the servers.
   [[nodiscard]] absl::Status Join();
@@ -142,7 +144,7 @@ class WorkerNode final : private MessageSink {
   TransportStats transport_stats() const { return transport_->stats(); }
   Membership* membership() { return &membership_; }
   RpcClient* rpc() { return &rpc_; }
-  Courier* courier() { return courier_.get(); }  // null until Join was OK
+  Courier* courier() const { return courier_.get(); }  // null until Join was OK
 
   // Every thread of the store has this at its top.
   const slimps::OnOutOfMemory& on_out_of_memory() const { return on_out_of_memory_; }
@@ -173,6 +175,7 @@ class WorkerNode final : private MessageSink {
   const wire::StoreMode mode_;
   const KVStoreOptions& options_;
   const std::unique_ptr<Transport> transport_;
+  Activity* const activity_;
   const slimps::OnOutOfMemory on_out_of_memory_;
   Membership membership_;
   RpcClient rpc_;

@@ -164,4 +164,11 @@ uint64_t KeyTable::MaxPushedRounds() const {
   return rounds;
 }
 
+uint64_t KeyTable::SumOfPushedRounds() const {
+  MutexLock lock(&mutex_);
+  uint64_t sum = 0;
+  for (const auto& [id, entry] : entries_) sum += entry->pushed_rounds;
+  return sum;
+}
+
 }  // namespace slimps

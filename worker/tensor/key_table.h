@@ -92,6 +92,9 @@ class KeyTable final {
   uint64_t PushedRounds(const Key& key) const;
   uint64_t MaxPushedRounds() const;
 
+  // Returns the sum over all keys.
+  uint64_t SumOfPushedRounds() const;
+
   // Returns how many rounds of a key this worker has pushed, and the numbers that were set for it.
   // REQUIRES: Find was OK.
   CountedPush Progress(const Key& key) const;

@@ -9,7 +9,9 @@
 #include <array>
 #include <deque>
 #include <functional>
+#include <iterator>
 #include <ostream>
+#include <ranges>
 #include <unordered_map>
 #include <utility>
 
@@ -82,6 +84,7 @@ struct TraceLog::State {
   // Counts Starts. A thread whose buffer belongs to an earlier Start takes a new one.
   std::atomic<uint64_t> generation{0};
   std::atomic<uint64_t> max_events{0};
+  std::atomic<bool> watched{false};  // only the newest events are kept
   std::atomic<uint64_t> offered{0};  // events, kept or dropped
   mutable Mutex mutex;
   std::vector<std::shared_ptr<Buffer>> buffers ABSL_GUARDED_BY(mutex);
@@ -101,6 +104,7 @@ TraceLog& TraceLog::Global() {
 void TraceLog::Start(std::string_view process_name, size_t max_events, const Clock* clock) {
   MutexLock lock(&state_->mutex);
   clock_ = nullptr;
+  state_->watched = false;
   state_->process_name = process_name;
   state_->buffers.clear();
   state_->max_events = max_events;
@@ -111,6 +115,23 @@ void TraceLog::Start(std::string_view process_name, size_t max_events, const Clo
 }
 
 void TraceLog::Stop() { clock_ = nullptr; }
+
+void TraceLog::Watch(const Clock* clock) {
+  MutexLock lock(&state_->mutex);
+  const bool was_recorded = !state_->watched && !state_->buffers.empty();  // and may be written yet
+  if (on() || was_recorded) return;
+  state_->buffers.clear();
+  state_->watched = true;
+  ++state_->generation;
+  clock_ = clock;
+}
+
+void TraceLog::EndWatch() {
+  MutexLock lock(&state_->mutex);
+  if (!state_->watched.exchange(false)) return;
+  clock_ = nullptr;
+  state_->buffers.clear();
+}
 
 void TraceLog::SetProcessName(std::string_view process_name) {
   MutexLock lock(&state_->mutex);
@@ -141,8 +162,9 @@ TraceLog::Buffer& TraceLog::OwnBuffer() {
 
 void TraceLog::Record(TraceStage stage, const TraceSubject& subject, SteadyTime began,
                       SteadyTime ended, Row row) {
-  if (state_->offered.fetch_add(1, std::memory_order_relaxed) >=
-      state_->max_events.load(std::memory_order_relaxed)) {
+  const bool watched = state_->watched.load(std::memory_order_relaxed);
+  if (!watched && state_->offered.fetch_add(1, std::memory_order_relaxed) >=
+                      state_->max_events.load(std::memory_order_relaxed)) {
     return;
   }
   Buffer& buffer = OwnBuffer();
@@ -160,14 +182,18 @@ void TraceLog::Record(TraceStage stage, const TraceSubject& subject, SteadyTime 
                             .partition = subject.partition,
                             .stage = stage,
                             .row = row});
+  if (watched && buffer.entries.size() > kWatchedEvents) buffer.entries.pop_front();
 }
 
-std::vector<TraceEvent> TraceLog::Events() const {
+std::vector<TraceEvent> TraceLog::EventsSince(SteadyTime when) const {
   std::vector<TraceEvent> events;
   MutexLock lock(&state_->mutex);
   for (const std::shared_ptr<Buffer>& buffer : state_->buffers) {
     MutexLock buffer_lock(&buffer->mutex);
-    for (const Buffer::Entry& entry : buffer->entries) {
+    // A thread's spans are added as they end, so the rest of them ended before too.
+    auto first = buffer->entries.cend();
+    while (first != buffer->entries.cbegin() && std::prev(first)->ended >= when) --first;
+    for (const Buffer::Entry& entry : std::ranges::subrange(first, buffer->entries.cend())) {
       events.push_back({.stage = entry.stage,
                         .key = buffer->keys[entry.key],
                         .partition = entry.partition,

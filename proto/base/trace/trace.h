@@ -74,6 +74,15 @@ class TraceLog final {
   void Start(std::string_view process_name, size_t max_events = size_t{1} << 20,
              const Clock* clock = MachineClock());
 
+  // Keeps the newest events of each thread, up to kWatchedEvents, for somebody who looks at them
+  // while the process runs. Does nothing once a recording was begun by Start.
+  // REQUIRES: `clock` is never destroyed.
+  static constexpr size_t kWatchedEvents = 2048;
+  void Watch(const Clock* clock = MachineClock());
+
+  // Ends what Watch began. A recording that Start began goes on.
+  void EndWatch();
+
   // True while recording. Publishes nothing: a thread that sees it late misses an event.
   bool on() const { return clock_.load(std::memory_order_relaxed) != nullptr; }
 
@@ -106,7 +115,10 @@ class TraceLog final {
   }
 
   // Returns all that was recorded, in order of beginning.
-  std::vector<TraceEvent> Events() const;
+  std::vector<TraceEvent> Events() const { return EventsSince(SteadyTime::InfinitePast()); }
+
+  // Returns what was recorded since `when` or a little before, in order of beginning.
+  std::vector<TraceEvent> EventsSince(SteadyTime when) const;
 
   // Returns how many events were not kept.
   uint64_t dropped() const;

@@ -158,10 +158,10 @@ class Membership final {
   void EndReturn();  // MembershipState::EndReturn
   void SetSavedEpoch(uint64_t epoch);
 
-  // Makes heartbeats carry what `reporter` returns: a NodeReport as bytes (watch/node_report.proto),
-  // with details if its argument says so (Heartbeat.wants_details). One that is too large is left
-  // out. Called on the heartbeat's thread, only where the scheduler wants reports. It must not wait.
-  // Until Stop, all that it uses must live.
+  // Makes heartbeats carry what `reporter` returns: the bytes of a NodeReport
+  // (watch/node_report.proto), with details if its argument says so (Heartbeat.wants_details). One
+  // that is too large is left out. The heartbeat's thread calls it, only where the scheduler wants
+  // reports. It must not wait. Until Stop, all that it uses must live.
   using Reporter = std::function<std::string(bool details)>;
   void SetReporter(Reporter reporter);
   wire::Roster roster() const;  // complete after Join

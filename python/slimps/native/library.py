@@ -17,7 +17,7 @@ from typing import Any, Tuple
 from slimps import errors
 from slimps.native import structs
 
-API_VERSION = 1007  # the oldest that has everything used here
+API_VERSION = 1008  # the oldest that has everything used here
 PATH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libslimps.so.1")
 
 _KEY = structs.Key
@@ -38,6 +38,7 @@ _STATUS = {
     "in_background": (c_void_p, c_void_p, c_void_p),
     "close": (c_void_p,),
     "abort": (c_void_p, c_char_p),
+    "note_position": (c_void_p, c_char_p),
     "rank": (c_void_p, c_void_p),
     "num_workers": (c_void_p, c_void_p),
     "former_rounds": (c_void_p, c_void_p),

@@ -18,7 +18,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 import numpy as np
 
 from slimps.errors import FailedPreconditionError
-from slimps.native import calls, completions, figures, gpu_gradients, structs, updating
+from slimps.native import calls, completions, figures, gpu_gradients, position, structs, updating
 from slimps.native.arrays import Array, Items, Keys, Name, address, address_to_write, shape_of
 from slimps.native.library import at_once, check, error, lib, text
 from slimps.native.optimizer import Optimizer, OptimizerSpec
@@ -53,6 +53,7 @@ class Store:
         self._lock = threading.RLock()
         self._completions: Optional[completions.Completions] = None  # guarded by _lock
         self.rank = figures.number(lib.slimps_rank, pointer)
+        self._watch = position.Watch(pointer) if has_job else None
         self.num_workers = figures.number(lib.slimps_num_workers, pointer)
 
     @staticmethod
@@ -86,6 +87,8 @@ class Store:
         if self._completions is not None:
             _lib.slimps_close(self._pointer)  # ends the pulls that nobody waits for
             self._completions.end()
+        if self._watch is not None:
+            self._watch.end()
         _lib.slimps_destroy(self._pointer)
 
     # ---- tensors --------------------------------------------------------------------------------
@@ -312,6 +315,8 @@ class Store:
         except Exception:
             if not self._aborted:
                 raise
+        if self._watch is not None:
+            self._watch.end()
         with self._lock:
             ending, self._completions, self._is_closed = self._completions, None, True
         if ending is not None:

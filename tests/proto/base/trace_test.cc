@@ -55,6 +55,36 @@ TEST_F(TraceTest, ASpanThatBeganBeforeStartOrEndsAfterStopIsNotRecorded) {
   EXPECT_TRUE(Log().Events().empty());
 }
 
+void AddEncode(int64_t round) {
+  Log().AddOfThread(TraceStage::kEncode, {"s:w", 0, static_cast<uint64_t>(round)}, At(round),
+                    At(round + 1));
+}
+
+TEST_F(TraceTest, AWatchKeepsTheNewestEventsOfAThread) {
+  Log().Start("a");  // forgets what other tests recorded
+  Log().Stop();
+  Log().Watch();
+  for (int64_t i = 0; i < int64_t{TraceLog::kWatchedEvents} + 10; ++i) AddEncode(i);
+  EXPECT_EQ(Log().Events().size(), TraceLog::kWatchedEvents);
+  EXPECT_EQ(Log().Events().front().round, 10u);
+  EXPECT_EQ(Log().EventsSince(At(20)).front().round, 19u) << "it ended then";
+  Log().EndWatch();
+  EXPECT_FALSE(Log().on());
+  EXPECT_TRUE(Log().Events().empty());
+}
+
+TEST_F(TraceTest, AWatchReplacesNoRecording) {
+  Log().Start("a");
+  Log().Watch();
+  Log().EndWatch();
+  EXPECT_TRUE(Log().on());
+  AddEncode(1);
+  Log().Stop();
+  Log().Watch();
+  EXPECT_FALSE(Log().on()) << "what was recorded may still be written";
+  EXPECT_EQ(Log().Events().size(), 1u);
+}
+
 TEST_F(TraceTest, SpansHoldWhatTheyAreAboutAndWhenTheyWere) {
   Log().Start("a");
   const SteadyTime before = MachineClock()->Now();

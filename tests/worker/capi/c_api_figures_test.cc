@@ -34,6 +34,12 @@ TEST_F(CApi, AKeyHasAMomentumOfItsOwn) {
   EXPECT_C_REFUSES(slimps_set_hyper_with_momentum(nullptr, kW, 1, 0, 0), "store: expected");
 }
 
+TEST_F(CApi, APositionIsText) {
+  EXPECT_C_OK(slimps_note_position(raw_, "train.py:12"));
+  EXPECT_C_REFUSES(slimps_note_position(raw_, nullptr), "where: expected");
+  EXPECT_C_REFUSES(slimps_note_position(nullptr, "train.py:12"), "store: expected");
+}
+
 TEST_F(CApi, NothingIsDecidedWhereNothingIsMeasured) {
   slimps_decision decision = {};
   decision.struct_size = sizeof(decision);

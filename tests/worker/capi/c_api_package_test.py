@@ -25,6 +25,7 @@ LATER = {
     "slimps_load": "6",
     "slimps_save": "6",
     "slimps_exchange_is_read": "7",
+    "slimps_note_position": "8",
 }
 # As version 1.0 was.
 FIRST = os.path.abspath("tests/worker/capi/c_api_1_0")

@@ -34,7 +34,7 @@
 #include "worker/saved/worker_state.h"
 #include "worker/store/codec_choice.h"
 #include "worker/store/saving/residual_transfer.h"
-#include "worker/store/state_transfer.h"
+#include "worker/store/saving/state_transfer.h"
 #include "worker/store/tensor_traffic.h"
 #include "worker/store/worker_node.h"
 #include "worker/tensor/key_table.h"

@@ -12,6 +12,8 @@
 #include <stop_token>
 #include <thread>
 
+#include "proto/limits.h"
+#include "tests/proto/base/wait_until.h"
 #include "tests/proto/net/membership/membership_fixture.h"
 
 namespace slimps {
@@ -201,6 +203,44 @@ TEST_F(MembershipTest, ALostSchedulerIsNoticed) {
   const std::optional<absl::Status> down = nodes_[1]->AwaitDown();
   ASSERT_TRUE(down.has_value());
   EXPECT_THAT(std::string(down->message()), HasSubstr("inproc://scheduler has been silent"));
+}
+
+TEST_F(MembershipTest, ReportsAreMadeOnlyForASchedulerThatWantsThem) {
+  for (const bool wants : {false, true}) {
+    SchedulerOptions options = Scheduler();
+    options.wants_reports = wants;
+    network_ = std::make_shared<InProcessNetwork>();
+    nodes_.clear();
+    TestScheduler scheduler(network_, options);
+    JoinAll();
+    std::atomic<int> reports = 0, with_details = 0;
+    worker(0).SetReporter([&](bool details) {
+      ++reports;
+      with_details += details;
+      return std::string("a report");
+    });
+    const uint64_t before = nodes_[1]->messages_sent();
+    ASSERT_TRUE(WaitUntil([&] { return nodes_[1]->messages_sent() >= before + 3; }));
+    worker(0).Stop();  // the reporter's counters end here
+    EXPECT_EQ(reports > 0, wants);
+    EXPECT_EQ(with_details, 0) << "nobody has asked";
+  }
+}
+
+TEST_F(MembershipTest, AHeartbeatGoesWithoutAReportThatIsTooLarge) {
+  SchedulerOptions options = Scheduler();
+  options.wants_reports = true;
+  TestScheduler scheduler(network_, options);
+  JoinAll();
+  std::atomic<int> reports = 0;
+  worker(0).SetReporter([&](bool) {
+    ++reports;
+    return std::string(kDefaultLimits.max_report_bytes + 1, 'x');
+  });
+  const uint64_t before = nodes_[1]->messages_sent();
+  ASSERT_TRUE(WaitUntil([&] { return reports >= 3 && nodes_[1]->messages_sent() >= before + 3; }));
+  EXPECT_FALSE(worker(0).down().has_value());
+  worker(0).Stop();
 }
 
 TEST_F(MembershipTest, StopWaitsForTheHandlerThatTheHeartbeatRuns) {

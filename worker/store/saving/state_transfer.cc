@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/store/state_transfer.h"
+#include "worker/store/saving/state_transfer.h"
 
 #include <algorithm>
 #include <cstring>

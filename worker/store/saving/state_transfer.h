@@ -7,8 +7,8 @@
 //   SLIMPS_RETURN_IF_ERROR(states.Load(content));
 //
 // Owned by the store. Thread-safe; the calling thread waits.
-#ifndef SLIMPS_WORKER_STORE_STATE_TRANSFER_H_
-#define SLIMPS_WORKER_STORE_STATE_TRANSFER_H_
+#ifndef SLIMPS_WORKER_STORE_SAVING_STATE_TRANSFER_H_
+#define SLIMPS_WORKER_STORE_SAVING_STATE_TRANSFER_H_
 
 #include <atomic>
 #include <cstdint>
@@ -67,4 +67,4 @@ class StateTransfer final {
 
 }  // namespace slimps
 
-#endif  // SLIMPS_WORKER_STORE_STATE_TRANSFER_H_
+#endif  // SLIMPS_WORKER_STORE_SAVING_STATE_TRANSFER_H_

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the main thread stands, as workers tell it."""
+
+import threading
+from unittest import mock
+
+import jobs
+import slimps
+from eventually import eventually
+from slimps.native import position
+
+
+def in_another_thread(look):
+    """Returns what `look` returns on a thread of its own, while this thread stands here."""
+    found = []
+    thread = threading.Thread(target=lambda: found.append(look()))
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+def test_it_is_the_innermost_line_outside_the_package():
+    assert in_another_thread(position.of_main_thread).startswith("threading.py:")
+    outside = [position._PACKAGE, threading.__file__, __file__]
+    for i, package in enumerate(outside[1:]):
+        with mock.patch.object(position, "_PACKAGE", package):
+            found = in_another_thread(position.of_main_thread)
+        assert found.startswith("threading.py:" if i else "position_test.py:"), found
+
+
+def test_a_watch_notes_it_until_its_end():
+    noted = []
+    library = mock.Mock(slimps_note_position=lambda store, where: noted.append((store, where)))
+    with mock.patch.object(position, "INTERVAL_S", 0.001), mock.patch.object(
+        position, "at_once", library
+    ):
+        watch = position.Watch(7)
+        assert eventually(lambda: len(noted) > 1)
+        watch.end()
+        number = len(noted)
+        assert eventually(
+            lambda: "slimps-position" not in [thread.name for thread in threading.enumerate()]
+        )
+        assert len(noted) == number
+    assert {store for store, _ in noted} == {7} and all(b".py:" in where for _, where in noted)
+
+
+def test_only_a_store_with_a_job_is_watched_and_until_it_is_closed():
+    assert slimps.kv.create("local")._store._watch is None
+    with jobs.lone_store() as store:
+        watch = store._store._watch
+        assert not watch._ended.is_set()
+        watchers = [thread for thread in threading.enumerate() if thread.name == "slimps-position"]
+        assert len(watchers) == 1 and watchers[0].daemon, "it keeps Python from ending"
+    assert watch._ended.is_set()
