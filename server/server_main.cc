@@ -37,6 +37,8 @@
 #include "proto/net/zmq/zmq_transport.h"
 #include "server/service/beginning.h"
 #include "server/service/server_node.h"
+#include "watch/http/metrics_server.h"
+#include "watch/metrics_text.h"
 
 DEFINE_string(job_id, "slimps", "name of the job; a scheduler of another job refuses this server");
 DEFINE_string(root_uri, "127.0.0.1", "the scheduler's host (environment: DMLC_PS_ROOT_URI)");
@@ -73,6 +75,9 @@ DEFINE_string(snapshot_dir, "",
               "a folder for snapshots, from which a server goes on that starts again with the same "
               "--wanted_rank; empty: none are taken");
 DEFINE_int32(snapshot_every, 30, "how many seconds to wait from one snapshot to the next");
+DEFINE_int32(metrics_port, -1,
+             "port for Prometheus, at /metrics: this server's own; 0: any free one, -1: none");
+DEFINE_string(watch_bind, "127.0.0.1", "address of --metrics_port");
 DEFINE_string(trace, "", slimps::kTraceFlagHelp);
 
 namespace slimps {
@@ -102,6 +107,7 @@ void SettleFlags() {
   CheckRange("join_timeout_s", FLAGS_join_timeout_s, 1, 1000'000);
   CheckRange("max_weight_gib", FLAGS_max_weight_gib, 1, 1 << 20);
   CheckRange("max_waiting_gib", FLAGS_max_waiting_gib, 1, 1 << 20);
+  CheckRange("metrics_port", FLAGS_metrics_port, -1, 65535);
   CheckRange("snapshot_every", FLAGS_snapshot_every, 1, 1000'000);
   if (!FLAGS_snapshot_dir.empty() && FLAGS_wanted_rank < 0) {
     DieOfUsage(absl::StrCat("--snapshot_dir=", FLAGS_snapshot_dir,
@@ -251,6 +257,17 @@ class SignalWatcher final {
   Thread thread_;  // last: its thread uses the other members
 };
 
+// Returns nullptr if nobody has asked for metrics.
+absl::StatusOr<std::unique_ptr<HttpServer>> ServeOwnMetrics(const ServerNode& node) {
+  if (FLAGS_metrics_port < 0) return nullptr;
+  const auto text = [&node] {
+    if (!node.joined()) return std::string();  // it has no rank yet
+    return MetricsText({{.role = "server", .rank = node.rank(), .report = node.Report()}});
+  };
+  return ServeMetrics(ResolveForBind(FLAGS_watch_bind), static_cast<uint16_t>(FLAGS_metrics_port),
+                      text);
+}
+
 absl::Status Run(ProgramTrace* trace) {
   const sigset_t signals = BlockStopSignals();
   const RealClock clock;
@@ -267,6 +284,7 @@ absl::Status Run(ProgramTrace* trace) {
   LOG(INFO) << "job \"" << FLAGS_job_id << "\": serving at " << absl::StrJoin(endpoints, ", ")
             << ", scheduler at " << membership.scheduler_address;
   ServerNode node(&transport, membership, options, &clock, std::move(beginning));
+  SLIMPS_ASSIGN_OR_RETURN(const std::unique_ptr<HttpServer> metrics, ServeOwnMetrics(node));
   const SignalWatcher watcher(signals, &node);
   const absl::Status status = node.Serve();
   if (node.joined()) trace->SetRank(node.rank());

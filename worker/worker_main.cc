@@ -28,6 +28,7 @@
 #include "proto/base/trace/program_trace.h"
 #include "worker/kvstore.h"
 #include "worker/kvstore_options.h"
+#include "worker/store_metrics.h"
 #include "worker/trainer/checkpoint_folder.h"
 #include "worker/trainer/dataset.h"
 #include "worker/trainer/model.h"
@@ -113,6 +114,9 @@ DEFINE_int64(max_steps, kDefaults.max_steps, "stop after so many steps; 0: after
 DEFINE_int64(log_every, kDefaults.log_every, "steps between progress lines");
 DEFINE_int64(timeout_s, absl::ToInt64Seconds(kStoreDefaults.timeout),
              "seconds that one push or pull, or joining the job, may take");
+DEFINE_int32(metrics_port, -1,
+             "port for Prometheus, at /metrics: this worker's own; 0: any free one, -1: none");
+DEFINE_string(watch_bind, "127.0.0.1", "address of --metrics_port");
 DEFINE_string(summary_json, "", "file that rank 0 writes the summary to");
 DEFINE_bool(
     evaluate_epochs, false,
@@ -191,6 +195,7 @@ void ParseArguments(int argc, char** argv) {
 
 void ReadEnvironment() {
   CheckRole("worker");
+  CheckRange("metrics_port", FLAGS_metrics_port, -1, 65535);
   TakeFromEnvironment("num_workers", "DMLC_NUM_WORKER");
   TakeFromEnvironment("num_servers", "DMLC_NUM_SERVER");
   TakeFromEnvironment("rank", "DMLC_WORKER_ID");
@@ -361,10 +366,12 @@ absl::Status Run(WorkerOptions options, ProgramTrace* trace) {
   SLIMPS_ASSIGN_OR_RETURN(const std::unique_ptr<KVStore> store,
                           KVStore::Create(flags.kvstore, options.store));
   trace->SetRank(store->rank());
-  if (const absl::Status outputs = store->rank() == 0 ? CheckOutputs(flags) : absl::OkStatus();
-      !outputs.ok()) {
-    store->Abort(outputs);
-    return outputs;
+  auto metrics = ServeStoreMetrics(FLAGS_watch_bind, FLAGS_metrics_port, store.get());
+  absl::Status ready = metrics.status();
+  if (ready.ok() && store->rank() == 0) ready = CheckOutputs(flags);
+  if (!ready.ok()) {
+    store->Abort(ready);
+    return ready;
   }
   const RealClock clock;
   Progress progress({.style = isatty(STDOUT_FILENO) ? ProgressOptions::Style::kTerminal
@@ -386,6 +393,7 @@ absl::Status Run(WorkerOptions options, ProgramTrace* trace) {
   Summary summary = MakeSummary(options, *store);
   summary.training = *report;
   // Nothing below needs the other workers: they may leave while rank 0 evaluates.
+  metrics->reset();  // it asks the store
   SLIMPS_RETURN_IF_ERROR(store->Close());
   SLIMPS_RETURN_IF_ERROR(SaveFinalWeights(flags.save_weights, rank, *model));
   if (rank != 0) return absl::OkStatus();

@@ -13,8 +13,7 @@
 #include "proto/base/file.h"
 #include "proto/base/status_copy.h"
 #include "proto/base/status_macros.h"
-#include "proto/net/address.h"
-#include "watch/metrics_text.h"
+#include "watch/http/metrics_server.h"
 #include "watch/page/page_html.h"
 
 namespace slimps {
@@ -39,20 +38,12 @@ absl::Status WriteForThisUser(const std::string& path, const nlohmann::json& con
 absl::StatusOr<std::unique_ptr<WatchServers>> WatchServers::Start(const Options& options,
                                                                   WatchService* watch) {
   std::unique_ptr<WatchServers> servers(new WatchServers(options.file));
-  SLIMPS_ASSIGN_OR_RETURN(const std::string token, DrawToken());
   if (options.metrics_port.has_value()) {
-    const std::string asked = IsLoopback(options.bind) ? "" : token;
-    absl::StatusOr<std::unique_ptr<HttpServer>> started = HttpServer::Start(
-        {.bind = options.bind, .port = *options.metrics_port, .token = asked},
-        {{.path = "/metrics", .content_type = kMetricsContentType, .content = [watch] {
-            return watch->Metrics();
-          }}});
-    SLIMPS_RETURN_IF_ERROR(Prefixed(started.status(), "--metrics_port"));
-    servers->metrics_ = *std::move(started);
-    LOG(INFO) << "metrics at http://" << servers->metrics_->address() << "/metrics"
-              << (asked.empty() ? "" : "?token=") << asked;
+    SLIMPS_ASSIGN_OR_RETURN(servers->metrics_, ServeMetrics(options.bind, *options.metrics_port,
+                                                            [watch] { return watch->Metrics(); }));
   }
   if (!options.page_port.has_value()) return servers;
+  SLIMPS_ASSIGN_OR_RETURN(const std::string token, DrawToken());
   absl::StatusOr<std::unique_ptr<HttpServer>> started =
       HttpServer::Start({.bind = options.bind, .port = *options.page_port, .token = token},
                         {{.path = "/",

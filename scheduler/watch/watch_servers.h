@@ -31,8 +31,8 @@ class WatchServers final {
     std::string job_id;
   };
 
-  // Listens, and logs where. The page always asks for a token. The metrics ask for the same one
-  // where others can reach `bind`.
+  // Listens, and logs where. The page always asks for a token, the metrics where others can
+  // reach `bind`.
   // REQUIRES: `watch` outlives the servers.
   // Unavailable: a port is taken, or the file cannot be written.
   [[nodiscard]] static absl::StatusOr<std::unique_ptr<WatchServers>> Start(const Options& options,

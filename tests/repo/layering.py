@@ -27,10 +27,10 @@ MAY_INCLUDE = {
     "compress/format": ["proto/base", "compress/kernels"],
     "compress": ["proto/base", "compress/kernels", "compress/format"],
     "scheduler": NETWORK + ["watch", "watch/http", "watch/page", "compress/policy", "compress/policy/controllers"],
-    "server": NETWORK + ["watch", "compress/kernels", "compress/format", "compress"],
+    "server": NETWORK + ["watch", "watch/http", "compress/kernels", "compress/format", "compress"],
     "backup_model": ["proto/base", "proto", "compress/kernels", "compress/format", "compress"],
     "worker": NETWORK
-    + ["watch", "compress/kernels", "compress/format", "compress", "backup_model"],
+    + ["watch", "watch/http", "compress/kernels", "compress/format", "compress", "backup_model"],
     "tools": None,  # anything
     "tests": None,
 }

@@ -1,37 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "watch/http/metrics_server.h"
 
+#include <glog/logging.h>
+
 #include <utility>
 
+#include "proto/base/status_copy.h"
 #include "proto/base/status_macros.h"
 #include "watch/metrics_text.h"
-#include "watch/node_report.pb.h"
 
 namespace slimps {
-namespace {
 
-bool IsLoopback(const std::string& bind) { return bind.starts_with("127.") || bind == "::1"; }
-
-}  // namespace
-
-absl::StatusOr<HttpServer::Options> MetricsOptions(const std::string& bind, uint16_t port) {
+absl::StatusOr<std::unique_ptr<HttpServer>> ServeMetrics(const std::string& bind, uint16_t port,
+                                                         std::function<std::string()> text) {
   HttpServer::Options options{.bind = bind, .port = port, .token = ""};
-  if (!IsLoopback(bind)) {
+  const bool is_loopback = bind.starts_with("127.") || bind == "::1";
+  if (!is_loopback) {
     SLIMPS_ASSIGN_OR_RETURN(options.token, DrawToken());
   }
-  return options;
-}
-
-absl::StatusOr<std::unique_ptr<HttpServer>> ServeMetrics(
-    const HttpServer::Options& options, const std::string& role, uint32_t rank,
-    std::function<std::string(bool details)> report) {
-  const auto content = [role, rank, report = std::move(report)] {
-    NodeSamples samples{.role = role, .rank = rank, .report = {}};
-    if (!samples.report.ParseFromString(report(false))) return std::string();
-    return MetricsText({std::move(samples)});
-  };
-  return HttpServer::Start(
-      options, {{.path = "/metrics", .content_type = kMetricsContentType, .content = content}});
+  absl::StatusOr<std::unique_ptr<HttpServer>> server = HttpServer::Start(
+      options,
+      {{.path = "/metrics", .content_type = kMetricsContentType, .content = std::move(text)}});
+  SLIMPS_RETURN_IF_ERROR(Prefixed(server.status(), "--metrics_port"));
+  LOG(INFO) << "metrics at http://" << (*server)->address() << "/metrics"
+            << (is_loopback ? "" : "?token=") << options.token;
+  return server;
 }
 
 }  // namespace slimps

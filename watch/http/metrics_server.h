@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Serves a node's own metrics at /metrics, for --metrics_port of servers and workers.
+// Serves metrics at /metrics, for --metrics_port.
 //
-//   SLIMPS_ASSIGN_OR_RETURN(const auto metrics,
-//                           ServeMetrics({.port = 9101}, "worker", rank, reporter));
+//   SLIMPS_ASSIGN_OR_RETURN(const auto metrics, ServeMetrics("127.0.0.1", 9101, [&] {
+//     return MetricsText({{.role = "server", .rank = 0, .report = node.Report()}});
+//   }));
 #ifndef SLIMPS_WATCH_HTTP_METRICS_SERVER_H_
 #define SLIMPS_WATCH_HTTP_METRICS_SERVER_H_
 
@@ -16,18 +17,12 @@
 
 namespace slimps {
 
-// Serves what report(false) returns, a NodeReport as bytes (Membership::SetReporter), until the
-// server is destroyed. `report` is called on any thread.
-// Errors are those of HttpServer::Start.
+// Serves what text() returns at `bind`, a numeric address, until the server is destroyed, and logs
+// where. Where others can reach that address, it asks for a token, which the log has. `text` is
+// called on any thread.
+// Errors are those of HttpServer::Start, for --metrics_port.
 [[nodiscard]] absl::StatusOr<std::unique_ptr<HttpServer>> ServeMetrics(
-    const HttpServer::Options& options, const std::string& role, uint32_t rank,
-    std::function<std::string(bool details)> report);
-
-// Returns the options of a server that listens at `bind`, an address, and `port`. Where others can
-// reach it, it asks for a token.
-// Internal: the system has no randomness.
-[[nodiscard]] absl::StatusOr<HttpServer::Options> MetricsOptions(const std::string& bind,
-                                                                 uint16_t port);
+    const std::string& bind, uint16_t port, std::function<std::string()> text);
 
 }  // namespace slimps
 

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "watch/metrics.h"
+#include "watch/metrics_text.h"
 
 namespace slimps {
 namespace {
@@ -39,16 +40,21 @@ std::string Get(const std::string& address, const std::string& path) {
   return Ask(address, absl::StrCat("GET ", path, " HTTP/1.1\r\nHost: localhost\r\n\r\n"));
 }
 
-std::string Report(bool details) {
-  EXPECT_FALSE(details);
-  watch::NodeReport report;
-  AddSample(Metric::kRoundsOver, {}, 7, &report);
-  AddSample(Metric::kSentBytes, {"raw"}, 1024, &report);
-  return report.SerializeAsString();
+std::string Text() {
+  NodeSamples samples{.role = "server", .rank = 2, .report = {}};
+  AddSample(Metric::kRoundsOver, {}, 7, &samples.report);
+  AddSample(Metric::kSentBytes, {"raw"}, 1024, &samples.report);
+  return MetricsText({samples});
+}
+
+// Returns the token in what was logged.
+std::string TokenIn(const std::string& log) {
+  const size_t begin = log.find("?token=");
+  return begin == std::string::npos ? "" : log.substr(begin + 7, 32);
 }
 
 TEST(MetricsServerTest, ANodesReportIsServed) {
-  const auto server = ServeMetrics({}, "server", 2, Report);
+  const auto server = ServeMetrics("127.0.0.1", 0, Text);
   ASSERT_TRUE(server.ok()) << server.status();
   const std::string answer = Get((*server)->address(), "/metrics");
   EXPECT_THAT(answer, StartsWith("HTTP/1.1 200 OK\r\n"));
@@ -60,24 +66,28 @@ TEST(MetricsServerTest, ANodesReportIsServed) {
 }
 
 TEST(MetricsServerTest, APortThatIsTakenIsAnError) {
-  const auto server = ServeMetrics({}, "server", 0, Report);
+  const auto server = ServeMetrics("127.0.0.1", 0, Text);
   ASSERT_TRUE(server.ok()) << server.status();
   const std::string& address = (*server)->address();
   const auto port = static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1)));
-  const auto second = ServeMetrics({.port = port}, "server", 1, Report);
-  EXPECT_EQ(absl::UnavailableError(
-                absl::StrCat("cannot listen at ", address, ": Address already in use")),
+  const auto second = ServeMetrics("127.0.0.1", port, Text);
+  EXPECT_EQ(absl::UnavailableError(absl::StrCat("--metrics_port: cannot listen at ", address,
+                                                ": Address already in use")),
             second.status());
 }
 
 TEST(MetricsServerTest, AnAddressThatOthersReachWantsAToken) {
-  EXPECT_EQ("", MetricsOptions("127.0.0.1", 0)->token);
-  EXPECT_EQ(32u, MetricsOptions("0.0.0.0", 0)->token.size());
-  EXPECT_NE(MetricsOptions("0.0.0.0", 0)->token, MetricsOptions("0.0.0.0", 0)->token);
+  testing::internal::CaptureStderr();
+  const auto server = ServeMetrics("0.0.0.0", 0, Text);
+  const std::string token = TokenIn(testing::internal::GetCapturedStderr());
+  ASSERT_TRUE(server.ok()) << server.status();
+  EXPECT_THAT(Get((*server)->address(), "/metrics"), StartsWith("HTTP/1.1 403 "));
+  EXPECT_THAT(Get((*server)->address(), "/metrics?token=x"), StartsWith("HTTP/1.1 403 "));
+  EXPECT_THAT(Get((*server)->address(), "/metrics?token=" + token), StartsWith("HTTP/1.1 200 "));
 }
 
 TEST(HttpServerTest, GarbageIsAnsweredOrCut) {
-  const auto server = ServeMetrics({}, "server", 0, Report);
+  const auto server = ServeMetrics("127.0.0.1", 0, Text);
   ASSERT_TRUE(server.ok()) << server.status();
   for (const std::string garbage : {"\xff\xfe\r\n\r\n", "GET\r\n\r\n", "GET / HTTP/9.9\r\n\r\n"}) {
     EXPECT_THAT(Ask((*server)->address(), garbage), testing::Not(HasSubstr("200 OK")));
