@@ -50,10 +50,8 @@ absl::StatusOr<Parameter> ToParameter(const std::string& what, const slimps_para
   SLIMPS_RETURN_IF_ERROR(CheckChoice(what + ".reserved", given.reserved, 0));
   SLIMPS_ASSIGN_OR_RETURN(const std::span<float> values,
                           ToSpan((what + ".values").c_str(), given.values, shape.elements));
-  Place place = PlaceOf(given.values);
-  if (given.place != nullptr) {
-    SLIMPS_ASSIGN_OR_RETURN(place, ToPlace((what + ".place").c_str(), *given.place, SLIMPS_CUDA));
-  }
+  SLIMPS_ASSIGN_OR_RETURN(const Place place,
+                          SaidOrFoundPlace(what + ".place", given.place, given.values));
   return Parameter{.name = given.name,
                    .shape = std::move(shape.extents),
                    .layer = layer,
