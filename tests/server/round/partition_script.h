@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scripts of what happens to a partition: pushes in some order, repeats, refusals, other optimizers,
-// workers that leave.
+// Scripts of what happens to a partition: pushes in some order, repeats, refusals, other
+// optimizers, workers that leave.
 #ifndef SLIMPS_TESTS_SERVER_ROUND_PARTITION_SCRIPT_H_
 #define SLIMPS_TESTS_SERVER_ROUND_PARTITION_SCRIPT_H_
 
