@@ -22,45 +22,23 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
 #include "compress/kernels/hyper.h"
 #include "proto/base/key.h"
 #include "proto/slimps.pb.h"
 #include "worker/device/place.h"
+#include "worker/store_answers.h"
 #include "worker/store_options.h"
 #include "worker/tensor/init_tensor.h"
 #include "worker/tensor/push_counts.h"
-#include "worker/tensor/value_check.h"
 
 namespace slimps {
 
 class Activity;  // worker/activity.h
-class Codec;     // compress/codec/codec.h
 class Devices;   // worker/device/devices.h
-
-// Sums over this worker since creation, without initialisation.
-struct StoreTotals {
-  PushCounts pushed;
-  uint64_t bytes_pushed = 0;  // payload bytes that servers acknowledged
-  uint64_t bytes_pulled = 0;
-  uint64_t changes_pulled = 0;  // partitions that came as a change of the weights
-  uint64_t bytes_shared = 0;    // sent and received through shared memory
-  // All threads' times together. `send`: from the first byte handed over to the acknowledgement.
-  absl::Duration copy, encode, send, wait, decode;
-};
-
-// What the servers' step depends on beside the optimizer. Code that predicts the step needs it.
-struct PushTreatment {
-  float grad_scale = 1;
-  // May apply momentum, or make the servers take a vote. Lives as long as the store; null: no
-  // codec.
-  const Codec* codec = nullptr;
-};
 
 // Changes `weight` in place by the gradients that were summed for one push.
 using Updater =
@@ -68,22 +46,6 @@ using Updater =
 
 // Which keys' gradients are compressed: those from the options' threshold on, or all.
 enum class CompressedKeys { kByThreshold, kAll };
-
-// What a policy that adapts has chosen for one key's pushes.
-struct KeyCodec {
-  Key key;
-  // A codec spec; where each worker chooses among several for each round, these with " > " between
-  // them, the most compressed first.
-  std::string codec;
-  std::string reason;  // in words
-};
-
-// What KVStore::Load found.
-struct LoadedCheckpoint {
-  uint64_t rounds = 0;  // of the key that this worker had pushed most often
-  std::string own_state;
-  std::optional<wire::OptimizerSpec> optimizer = std::nullopt;  // nullopt: none was set
-};
 
 class KVStore {
  public:
@@ -138,13 +100,7 @@ class KVStore {
   // InvalidArgument: there are no gradients, or their lengths differ.
   [[nodiscard]] virtual absl::Status PushSum(const Key& key,
                                              std::span<const std::span<const float>> gradients,
-                                             int priority) {
-    if (const absl::Status valid = CheckDevices(key, gradients); !valid.ok()) return valid;
-    if (gradients.size() == 1) return Push(key, gradients[0], priority);
-    std::vector<float> sum(gradients[0].size());
-    SumDevices(gradients, sum);
-    return Push(key, sum, priority);
-  }
+                                             int priority);
 
   // Tells the servers that this worker contributes nothing to the key's next round. If no worker
   // contributes, an optimizer skips the round: weights and state stay, and no update is counted.
@@ -176,9 +132,7 @@ class KVStore {
   // REQUIRES: `weights` still holds, bit for bit, what this store's last PullOnto of this key left
   // there, even if that call failed. The first call, or one with other memory, may find anything.
   virtual void PullOnto(const Key& key, std::span<float> weights, int priority,
-                        std::function<void(absl::Status)> done) {
-    PullAsync(key, weights, priority, std::move(done));
-  }
+                        std::function<void(absl::Status)> done);
 
   // Row-sparse tensors. A row is what one index of the key's first dimension names. `values` holds
   // one row after another.
@@ -194,10 +148,7 @@ class KVStore {
   // length or not finite. Nothing was sent and the round is not consumed.
   // FailedPrecondition: gradient compression is on.
   [[nodiscard]] virtual absl::Status PushRowSparse(const Key& key, std::span<const int64_t> rows,
-                                                   std::span<const float> values, int priority) {
-    (void)key, (void)rows, (void)values, (void)priority;
-    return absl::UnimplementedError(type() + " stores take no row-sparse pushes");
-  }
+                                                   std::span<const float> values, int priority);
 
   // Same, for values that may lie on a GPU; `rows` lies on the host. Waits for the work that the
   // place's stream has been given, and for a copy of the values.
@@ -212,10 +163,7 @@ class KVStore {
   // InvalidArgument (names key and row): a row out of range.
   [[nodiscard]] virtual absl::Status PullRows(const Key& key, std::span<const int64_t> row_ids,
                                               std::vector<int64_t>* rows,
-                                              std::vector<float>* values, int priority) {
-    (void)key, (void)row_ids, (void)rows, (void)values, (void)priority;
-    return absl::UnimplementedError(type() + " stores pull no rows");
-  }
+                                              std::vector<float>* values, int priority);
 
   // Same, and writes the values to the front of `out`, which may lie on a GPU. Waits for the copy,
   // which comes after the work that the place's stream has been given.
@@ -241,21 +189,13 @@ class KVStore {
   // worker sets the same; rank 0's numbers hold. dist_async and dist_ssp step each push by its own.
   // NotFound: the key was never initialised.
   // InvalidArgument (names key and field): negative, not finite in fp32, or a momentum from 1.
-  [[nodiscard]] virtual absl::Status SetHyper(const Key& key, std::optional<Hyper> hyper) {
-    (void)key, (void)hyper;
-    return absl::UnimplementedError(type() + " stores take no hyperparameters by key");
-  }
+  [[nodiscard]] virtual absl::Status SetHyper(const Key& key, std::optional<Hyper> hyper);
 
   // Sets a function that runs in the optimizer's place, on the pushing thread, once per push and
   // key. It must not call the store. If it throws, the push throws the same and keeps what the
   // function did to the weight. An empty updater: pushes replace values again.
   // Unimplemented: not a local store.
-  [[nodiscard]] virtual absl::Status SetUpdater(Updater updater) {
-    (void)updater;
-    return absl::UnimplementedError("an updater needs a local store, not " + type() +
-                                    ": the weights are with the servers, which run optimizers; set "
-                                    "one of those (set_optimizer)");
-  }
+  [[nodiscard]] virtual absl::Status SetUpdater(Updater updater);
 
   // Returns what the servers' optimizer keeps beside the weights (momentum, Adam's moments and step
   // counts) as a file's content, versioned and checksummed. A local store returns its own
@@ -264,9 +204,7 @@ class KVStore {
   // DeadlineExceeded: under dist_sync, workers that have not left have pushed a key unequally
   // often.
   // FailedPrecondition: no optimizer was set.
-  [[nodiscard]] virtual absl::StatusOr<std::string> SaveOptimizerStates() {
-    return absl::UnimplementedError(type() + " stores keep no optimizer states");
-  }
+  [[nodiscard]] virtual absl::StatusOr<std::string> SaveOptimizerStates();
 
   // Restores what SaveOptimizerStates returned. Collective; every worker brings the same content,
   // and rank 0's holds. The content lacks the progress of a learning-rate schedule, which counts
@@ -277,19 +215,14 @@ class KVStore {
   // DataLoss: the content is damaged.
   // InvalidArgument: not optimizer states, or of other keys or sizes.
   // FailedPrecondition: of another optimizer.
-  [[nodiscard]] virtual absl::Status LoadOptimizerStates(std::string_view content) {
-    (void)content;
-    return absl::UnimplementedError(type() + " stores keep no optimizer states");
-  }
+  [[nodiscard]] virtual absl::Status LoadOptimizerStates(std::string_view content);
 
   // Returns what gradient compression keeps on this worker between pushes (residuals, momentum of
   // its codecs), of all keys, as a file's content, versioned and checksummed; with a policy that
   // adapts, also what it has decided and measured so far. A job resumes from
   // this, the weights and the optimizer states. Waits until all pushes so far are acknowledged.
   // Each worker saves and loads its own.
-  [[nodiscard]] virtual absl::StatusOr<std::string> SaveResiduals() {
-    return absl::UnimplementedError(type() + " stores save no residuals");
-  }
+  [[nodiscard]] virtual absl::StatusOr<std::string> SaveResiduals();
 
   // Restores what SaveResiduals returned, in place of what is there. Keys that the content does not
   // name begin at zero. partition_bytes may differ, and so may the codec: what another codec keeps
@@ -299,10 +232,7 @@ class KVStore {
   // DataLoss: the content is damaged.
   // InvalidArgument: not residuals, or of another grad_scale, or of keys or sizes that this store
   // does not have.
-  [[nodiscard]] virtual absl::Status LoadResiduals(std::string_view content) {
-    (void)content;
-    return absl::UnimplementedError(type() + " stores load no residuals");
-  }
+  [[nodiscard]] virtual absl::Status LoadResiduals(std::string_view content);
 
   // Saves the whole job in a folder that every node sees: weights, optimizer and its state, what
   // compressed pulls keep, each worker's residuals, thresholds and decisions, and each worker's
@@ -315,10 +245,7 @@ class KVStore {
   // Unavailable: a server was started again meanwhile.
   // Aborted: another worker could not do its part.
   [[nodiscard]] virtual absl::Status Save(
-      const std::string& folder, absl::StatusOr<std::string_view> own_state = std::string_view()) {
-    (void)folder, (void)own_state;
-    return absl::UnimplementedError(type() + " stores save no checkpoints");
-  }
+      const std::string& folder, absl::StatusOr<std::string_view> own_state = std::string_view());
 
   // Waits until the newest Save is written, and returns how that went, on each worker alike.
   // Unavailable: this worker's disk refused it (says which file and why).
@@ -341,10 +268,7 @@ class KVStore {
   // Aborted: another worker could not do its part.
   // An error after that, as when a server is lost, fails the store on all workers: part of the job
   // may be the checkpoint's.
-  [[nodiscard]] virtual absl::StatusOr<LoadedCheckpoint> Load(const std::string& folder) {
-    (void)folder;
-    return absl::UnimplementedError(type() + " stores load no checkpoints");
-  }
+  [[nodiscard]] virtual absl::StatusOr<LoadedCheckpoint> Load(const std::string& folder);
 
   // Sets the codec of pushes. Every worker calls it alike, before the first push.
   // InvalidArgument: unknown codec or option, or a codec that does not go with the store's mode or
@@ -371,12 +295,7 @@ class KVStore {
   // options (combination.h) or with the tensors.
   // FailedPrecondition: a push was made.
   // Unimplemented: a policy that adapts in a local store.
-  [[nodiscard]] virtual absl::Status SetPolicy(std::string_view policy) {
-    if (policy == KVStoreOptions().policy) return absl::OkStatus();
-    return absl::UnimplementedError("policy " + std::string(policy) + ": expected threshold in a " +
-                                    type() +
-                                    " store; nothing travels there that a policy could adapt");
-  }
+  [[nodiscard]] virtual absl::Status SetPolicy(std::string_view policy);
 
   // Waits until every worker has called it.
   [[nodiscard]] virtual absl::Status Barrier() = 0;

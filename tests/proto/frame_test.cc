@@ -11,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "proto/header_check.h"
 #include "proto/status_proto.h"
+#include "tests/proto/golden_files.h"
 #include "tests/proto/golden_messages.h"
 
 namespace slimps {

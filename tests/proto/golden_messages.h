@@ -3,7 +3,6 @@
 #ifndef SLIMPS_TESTS_PROTO_GOLDEN_MESSAGES_H_
 #define SLIMPS_TESTS_PROTO_GOLDEN_MESSAGES_H_
 
-#include <span>
 #include <string>
 #include <vector>
 
@@ -21,19 +20,9 @@ std::vector<GoldenMessage> GoldenMessages();
 // The worked example of proto/README.md.
 Message ReadmeExample();
 
-// Writes a frame as one file: before each part its length, u32 little-endian.
-std::string ToFileBytes(const Frame& frame);
-
-// Reads such a file back. REQUIRES: ToFileBytes made `bytes`.
-Frame FromFileBytes(const std::string& bytes);
-
-// Returns a listing of sixteen bytes a line: offset, hex, text.
-std::string HexListing(std::span<const std::byte> bytes);
-
 // Returns the contents of "golden_listing.txt": all messages, part by part.
 std::string GoldenListing();
 
-std::vector<std::span<const std::byte>> Spans(const Frame& frame);
 Payload FloatPayload(const std::vector<float>& values);
 
 }  // namespace slimps

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "proto/frame.h"
+#include "tests/proto/golden_files.h"
 #include "tests/proto/golden_messages.h"
 
 namespace slimps {

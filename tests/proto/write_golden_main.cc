@@ -6,6 +6,7 @@
 #include <iostream>
 #include <string>
 
+#include "tests/proto/golden_files.h"
 #include "tests/proto/golden_messages.h"
 
 int main(int argc, char** argv) {

@@ -29,6 +29,7 @@ class GpuArray:
     """An array on GPU 0, as numba or CuPy have them."""
 
     read_only = False
+    stream = 1
 
     def __init__(self, values, typestr="<f4"):
         values = np.ascontiguousarray(values, np.float32)
@@ -50,7 +51,7 @@ class GpuArray:
             "strides": self.strides,
             "data": (self.pointer.value, self.read_only),
             "version": 3,
-            "stream": 1,
+            "stream": self.stream,
         }
 
     def values(self):
@@ -359,6 +360,33 @@ def an_old_driver_is_refused():
         ), refused
     else:
         raise AssertionError("expected an error")
+
+
+def first_values_wait_for_their_own_stream():
+    array = GpuArray(full(7))
+    context, stream = ctypes.c_void_p(), ctypes.c_void_p()
+    assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+    assert cuda.cuCtxPushCurrent_v2(context) == 0
+    assert cuda.cuStreamCreate(ctypes.byref(stream), 1) == 0
+    assert cuda.cuCtxPopCurrent_v2(None) == 0
+    array.stream = stream.value
+    store = slimps.kv.create("local")
+    released = threading.Event()
+
+    def release():
+        released.set()
+        cuda.slimps_fake_release()
+
+    cuda.slimps_fake_hold()
+    late = threading.Timer(60, release)  # a wait for another stream ends then
+    late.start()
+    store.init("w", array)
+    late.cancel()
+    assert not released.is_set(), "it waited for the default stream"
+    cuda.slimps_fake_release()
+    out = full(0)
+    store.pull("w", out=out)
+    np.testing.assert_array_equal(full(7), out)
 
 
 def copies_keep_the_last_buffer_alone():

@@ -38,6 +38,7 @@ def test_two_workers(scenario, monkeypatch):
     [
         ("an_old_driver_is_refused", "9020"),
         ("copies_keep_the_last_buffer_alone", "10010"),
+        ("first_values_wait_for_their_own_stream", "12090"),
         ("ctrl_c_ends_the_wait_for_a_copy", "12090"),
     ],
 )

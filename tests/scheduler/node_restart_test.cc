@@ -13,7 +13,6 @@ using ::testing::HasSubstr;
 using Phase = SchedulerState::Phase;
 
 constexpr uint64_t kNewServer = 9;
-constexpr uint64_t kNewWorker = 10;
 constexpr uint64_t kNewestServer = 11;
 
 class NodeRestartTest : public SchedulerStateTest {
@@ -26,13 +25,6 @@ class NodeRestartTest : public SchedulerStateTest {
     header.mutable_register_()->set_wanted_rank(0);
     header.mutable_register_()->set_restored(restored);
     return Tell(node, header);
-  }
-
-  std::vector<wire::Header> RegisterWorker1Again() {
-    clock_.Advance(absl::Milliseconds(1));
-    wire::Header header = RegistrationOf(kNewWorker, wire::WORKER);
-    header.mutable_register_()->set_wanted_rank(1);
-    return Tell(kNewWorker, header);
   }
 
   void LoseWorker1() {

@@ -17,6 +17,7 @@ namespace slimps {
 inline constexpr uint64_t kServer = 1;
 inline constexpr uint64_t kWorker0 = 2;
 inline constexpr uint64_t kWorker1 = 3;
+inline constexpr uint64_t kNewWorker = 10;  // a later process of worker 1
 
 class SchedulerStateTest : public testing::Test {
  protected:
@@ -64,6 +65,12 @@ class SchedulerStateTest : public testing::Test {
   }
   std::vector<wire::Header> Register(uint64_t node) {
     return Tell(node, RegistrationOf(node, node == kServer ? wire::SERVER : wire::WORKER));
+  }
+  std::vector<wire::Header> RegisterWorker1Again() {
+    clock_.Advance(absl::Milliseconds(1));
+    wire::Header header = RegistrationOf(kNewWorker, wire::WORKER);
+    header.mutable_register_()->set_wanted_rank(1);
+    return Tell(kNewWorker, header);
   }
   std::vector<wire::Header> Heartbeat(uint64_t node) {
     wire::Header header = HeaderOf(node);

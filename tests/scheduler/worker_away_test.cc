@@ -12,7 +12,6 @@ using ::testing::Contains;
 using ::testing::HasSubstr;
 using Phase = SchedulerState::Phase;
 
-constexpr uint64_t kNewWorker = 10;
 constexpr absl::Duration kWorkerTimeout = absl::Seconds(30);
 
 class WorkerAwayTest : public SchedulerStateTest {
@@ -40,12 +39,6 @@ class WorkerAwayTest : public SchedulerStateTest {
     Lose(kWorker1);
     LetPass(kWorkerTimeout + absl::Milliseconds(1), kWorker1);
     ASSERT_EQ(state_->phase(), Phase::kRunning);
-  }
-
-  std::vector<wire::Header> ComeBack() {
-    wire::Header header = RegistrationOf(kNewWorker, wire::WORKER);
-    header.mutable_register_()->set_wanted_rank(1);
-    return Tell(kNewWorker, header);
   }
 
   std::vector<wire::Header> Visit(uint64_t node, uint64_t ticket) {
@@ -101,7 +94,7 @@ TEST_F(WorkerAwayTest, ItsFormerProcessIsFencedAndANewOneTakesThePlaceAtAnyTime)
   EXPECT_THAT(answer[0].error().status().message(), HasSubstr("not registered"));
   LetPass(absl::Seconds(3600), kWorker1);
   EXPECT_EQ(state_->phase(), Phase::kRunning);
-  const auto welcome = ComeBack();
+  const auto welcome = RegisterWorker1Again();
   ASSERT_EQ(welcome.size(), 2u);
   EXPECT_EQ(welcome[0].welcome().rank(), 1u);
   EXPECT_EQ(welcome[0].welcome().restarts(), 1u);
@@ -113,7 +106,7 @@ TEST_F(WorkerAwayTest, ItComesBackWhileAServerThatHasSavedIsGone) {
   GoAway();
   SaySaved(state_->members().epoch());
   Lose(kServer);
-  EXPECT_EQ(ComeBack().size(), 2u);
+  EXPECT_EQ(RegisterWorker1Again().size(), 2u);
   EXPECT_EQ(state_->phase(), Phase::kRunning);
 }
 
@@ -159,7 +152,7 @@ TEST_F(WorkerAwayTest, ASchedulerThatIsStartedAgainKnowsWhoIsAway) {
   for (const uint64_t node : {kServer, kWorker0}) Heartbeat(node);
   LetPass(absl::Seconds(60), kWorker1);
   EXPECT_EQ(state_->phase(), Phase::kRunning);
-  EXPECT_EQ(ComeBack().size(), 2u);
+  EXPECT_EQ(RegisterWorker1Again().size(), 2u);
   const std::vector<JournalEntry> more = state_->TakeEntries();
   ASSERT_EQ(more.size(), 1u);
   EXPECT_EQ(more[0].kind, JournalEntry::Kind::kTakesPlace);

@@ -51,9 +51,10 @@
  * otherwise. The caller owns objects, from create to destroy.
  * Text: UTF-8, ended by NUL.
  * Arrays: packed, in the machine's byte order. A null pointer is allowed with 0 elements only.
- * Arrays of float may lie on a GPU, whose memory is found by its address (since 1.7; lists and
- * training steps take the place, too: c_api_calls.h). It belongs to the legacy default stream: what
- * that stream has been given comes before. A call returns when it has read the array, or when what
+ * Arrays of float may lie on a GPU, whose memory is found by its address (since 1.7). It belongs to
+ * the legacy default stream: what that stream has been given comes before. Some calls take the
+ * place instead (slimps_place in c_api_calls.h): lists always do, and look up no address, so that
+ * NULL is the host there. A call returns when it has read the array, or when what
  * it has written is there; training steps say themselves how long they need an array. Errors are
  * those of slimps_item.
  * Time: a call that waits does so for at most option timeout_s. Then it returns DEADLINE_EXCEEDED
@@ -183,12 +184,14 @@ typedef struct slimps_tensor {
   const float* values;  /* rank 0's are used; in a distributed store others may give NULL */
   int32_t dtype;        /* SLIMPS_FLOAT32, ... */
   int32_t layer;        /* SLIMPS_LAYER_... */
+  const struct slimps_place* place; /* of `values` (c_api_calls.h); NULL: as of any array. Since
+                                       1.8 */
 } slimps_tensor;
 
 #define SLIMPS_TENSOR(key, shape, dimensions, values)                              \
   {                                                                                \
     sizeof(slimps_tensor), (key), (shape), (dimensions), (values), SLIMPS_FLOAT32, \
-        SLIMPS_LAYER_BY_SHAPE                                                      \
+        SLIMPS_LAYER_BY_SHAPE, NULL                                                \
   }
 
 /* ---- options --------------------------------------------------------------------------------- */

@@ -21,6 +21,7 @@ namespace {
 // Shared with calls under way.
 struct Exchange {
   std::vector<Parameter> parameters;
+  bool copies_from_gpus = false;             // a gradient's push waits for a GPU
   std::unique_ptr<WeightExchange> exchange;  // uses `parameters`
 };
 
@@ -49,10 +50,8 @@ absl::StatusOr<Parameter> ToParameter(const std::string& what, const slimps_para
   SLIMPS_RETURN_IF_ERROR(CheckChoice(what + ".reserved", given.reserved, 0));
   SLIMPS_ASSIGN_OR_RETURN(const std::span<float> values,
                           ToSpan((what + ".values").c_str(), given.values, shape.elements));
-  Place place = PlaceOf(given.values);
-  if (given.place != nullptr) {
-    SLIMPS_ASSIGN_OR_RETURN(place, ToPlace((what + ".place").c_str(), *given.place, SLIMPS_CUDA));
-  }
+  SLIMPS_ASSIGN_OR_RETURN(const Place place,
+                          SaidOrFoundPlace(what + ".place", given.place, given.values));
   return Parameter{.name = given.name,
                    .shape = std::move(shape.extents),
                    .layer = layer,
@@ -99,6 +98,7 @@ absl::StatusOr<Plan> ToPlan(const slimps_parameter* parameters, size_t count,
   SLIMPS_RETURN_IF_ERROR(CheckPointer("optimizer", optimizer));
   plan.optimizer = optimizer->spec;
   SLIMPS_ASSIGN_OR_RETURN(plan.options, ToOptions(settings));
+  plan.state->copies_from_gpus = plan.options.copies_from_gpus();
   return plan;
 }
 
@@ -128,16 +128,18 @@ absl::Status CheckIndex(const Exchange& exchange, size_t index) {
       absl::StrCat("index: expected one below ", exchange.parameters.size(), ", got ", index));
 }
 
-// Pushes `elements` floats by `push(WeightExchange*)`, which returns a Status, if `check(const
-// Exchange&)` is OK: at once, or as one that may have to wait.
+// Pushes `elements` floats by `push(WeightExchange*)`, which returns a Status: at once, or as one
+// that may have to wait. `check(const Exchange&)` comes first. It returns if the push waits for a
+// GPU, a StatusOr<bool>.
 template <typename Check, typename Body>
 slimps_status PushPart(const char* function, slimps_exchange* exchange, size_t elements,
                        const Check& check, Body push) noexcept {
   bool may_wait = false;
   const slimps_status status =
       AskExchange(function, exchange, [&](const Exchange& one) -> absl::Status {
-        SLIMPS_RETURN_IF_ERROR(check(one));
-        may_wait = exchange->store.shared->store()->push_may_wait(elements * sizeof(float));
+        SLIMPS_ASSIGN_OR_RETURN(const bool waits_for_gpu, check(one));
+        may_wait = waits_for_gpu ||
+                   exchange->store.shared->store()->push_may_wait(elements * sizeof(float));
         return may_wait ? absl::OkStatus() : push(one.exchange.get());
       });
   return may_wait ? AwaitStep(function, exchange, push) : status;
@@ -147,10 +149,11 @@ slimps_status PushPart(const char* function, slimps_exchange* exchange, size_t e
 template <typename FindPlace>
 slimps_status PushGradient(const char* function, slimps_exchange* exchange, size_t index,
                            const float* gradient, size_t elements, FindPlace place) {
-  const auto check = [=](const Exchange& one) -> absl::Status {
+  const auto check = [=](const Exchange& one) -> absl::StatusOr<bool> {
     SLIMPS_RETURN_IF_ERROR(CheckIndex(one, index));
-    SLIMPS_RETURN_IF_ERROR(place().status());
-    return ToSpan("gradient", gradient, elements).status();
+    SLIMPS_ASSIGN_OR_RETURN(const Place at, place());
+    SLIMPS_RETURN_IF_ERROR(ToSpan("gradient", gradient, elements).status());
+    return one.copies_from_gpus && !at.on_host();
   };
   return PushPart(function, exchange, elements, check, [=](WeightExchange* one) -> absl::Status {
     SLIMPS_ASSIGN_OR_RETURN(const Place at, place());
@@ -229,10 +232,11 @@ slimps_status slimps_exchange_is_read(const slimps_exchange* exchange, size_t in
 
 slimps_status slimps_exchange_rows(slimps_exchange* exchange, size_t index, const int64_t* rows,
                                    size_t num_rows, const float* values, size_t elements) {
-  const auto check = [=](const Exchange& one) -> absl::Status {
+  const auto check = [=](const Exchange& one) -> absl::StatusOr<bool> {
     SLIMPS_RETURN_IF_ERROR(slimps::CheckIndex(one, index));
     SLIMPS_RETURN_IF_ERROR(slimps::ToSpan("rows", rows, num_rows).status());
-    return slimps::ToSpan("values", values, elements).status();
+    SLIMPS_RETURN_IF_ERROR(slimps::ToSpan("values", values, elements).status());
+    return !slimps::PlaceOf(values).on_host();
   };
   return slimps::PushPart(__func__, exchange, elements, check, [=](WeightExchange* one) {
     return one->OnRows(index, {rows, num_rows}, {values, elements}, slimps::PlaceOf(values));

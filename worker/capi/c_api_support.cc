@@ -94,6 +94,12 @@ Place PlaceOf(const float* array) {
   return {.gpu = GpuOfAddress(array).value_or(Place::kHost), .stream = nullptr};
 }
 
+absl::StatusOr<Place> SaidOrFoundPlace(const std::string& what, const slimps_place* said,
+                                       const float* array) {
+  if (said == nullptr) return PlaceOf(array);
+  return ToPlace(what.c_str(), *said, SLIMPS_CUDA);
+}
+
 absl::StatusOr<Shape> ToShape(const std::string& what, const int64_t* shape, size_t dimensions) {
   SLIMPS_ASSIGN_OR_RETURN(const std::span<const int64_t> extents,
                           ToSpan((what + ".shape").c_str(), shape, dimensions));

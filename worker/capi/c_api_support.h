@@ -57,6 +57,10 @@ inline KVStoreOptions OptionsOf(const slimps_options* options) {
 // legacy default stream.
 [[nodiscard]] Place PlaceOf(const float* array);
 
+// Returns `said`; null: PlaceOf(array). An array on loan makes no sense here.
+[[nodiscard]] absl::StatusOr<Place> SaidOrFoundPlace(const std::string& what,
+                                                     const slimps_place* said, const float* array);
+
 struct Shape {
   std::vector<int64_t> extents;
   size_t elements = 1;

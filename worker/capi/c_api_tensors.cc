@@ -27,12 +27,14 @@ absl::StatusOr<InitTensor> ToTensor(const std::string& what, const slimps_tensor
   SLIMPS_ASSIGN_OR_RETURN(Shape shape, ToShape(what, tensor.shape, tensor.dimensions));
   SLIMPS_RETURN_IF_ERROR(CheckChoice(what + ".dtype", tensor.dtype, SLIMPS_BFLOAT16));
   SLIMPS_ASSIGN_OR_RETURN(const wire::LayerKind layer, ToLayer(what, tensor.layer, shape));
+  SLIMPS_ASSIGN_OR_RETURN(const Place place,
+                          SaidOrFoundPlace(what + ".place", tensor.place, tensor.values));
   return InitTensor{.key = *std::move(key),
                     .shape = std::move(shape.extents),
                     .value = {tensor.values, tensor.values == nullptr ? 0 : shape.elements},
                     .layer = layer,
                     .dtype = static_cast<wire::DType>(tensor.dtype),
-                    .place = PlaceOf(tensor.values)};
+                    .place = place};
 }
 
 // A pull under way. It notes an answer that comes on the asking thread while that thread is still

@@ -38,6 +38,7 @@ class BackupExchange final : public WeightExchange {
         pusher_(store, parameters,
                 {.non_finite = options.non_finite,
                  .clip_norm = options.clip_norm,
+                 .keeps_copies = true,
                  .clock = options.clock}),
         backup_(std::move(backup)),
         optimizer_(optimizer),
@@ -56,7 +57,8 @@ class BackupExchange final : public WeightExchange {
                               backup_->AcquireRead(i, iteration_, Deadline()));
       const std::span<const float> weights = lease.weights();
       // A copy to a GPU holds the lease, and the lease needs the model.
-      Write(i, weights, std::make_shared<HeldLease>(backup_, std::move(lease)));
+      Write(i, weights,
+            gpus_[i] == nullptr ? nullptr : std::make_shared<HeldLease>(backup_, std::move(lease)));
     }
     return absl::OkStatus();
   }
@@ -93,6 +95,7 @@ class BackupExchange final : public WeightExchange {
       TraceLog::Global().AddOfThread(TraceStage::kWait, subject, start, arrived);
       SLIMPS_RETURN_IF_ERROR(
           backup_->FinishIteration(i, iteration_, pusher_.pushed(i), Deadline()));
+      pusher_.Release(i);
       times_.local_update += options_.clock->Now() - arrived;
       TraceLog::Global().AddOfThread(TraceStage::kLocalUpdate, subject, arrived,
                                      options_.clock->Now());

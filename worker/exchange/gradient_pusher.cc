@@ -99,10 +99,9 @@ GradientPusher::GradientPusher(KVStore* store, std::span<const Parameter> parame
 }
 
 void GradientPusher::BeginRound() {
-  std::fill(pushed_.begin(), pushed_.end(), std::span<const float>());
+  pushed_.assign(pushed_.size(), Pushed());
   contributed_.assign(contributed_.size(), false);
   is_copied_.assign(is_copied_.size(), false);
-  copies_.clear();
   loans_->BeginRound();
   first_push_ = SteadyTime::InfiniteFuture();
   status_ = absl::OkStatus();
@@ -117,8 +116,9 @@ void GradientPusher::OnGradient(size_t index, std::span<const float> gradient, c
     absl::StatusOr<HostValues> on_host = BringToHost(one);
     status_ = on_host.status();
     if (!status_.ok()) return;
-    one = {.index = index, .gradient = on_host->span(), .place = {}};
-    copies_.push_back(*std::move(on_host));
+    one.copy = std::make_shared<const HostValues>(*std::move(on_host));
+    one.gradient = one.copy->span();
+    one.place = {};
     is_copied_[index] = true;
   }
   if (measuring_ || options_.clip_norm > 0) {
@@ -142,19 +142,19 @@ bool GradientPusher::IsRead(size_t index) const {
 void GradientPusher::Push(const HeldBack& one) {
   if (!status_.ok()) return;
   Begin();
-  const auto& [index, gradient, place] = one;
+  const auto& [index, gradient, place, copy] = one;
   if (gradient.size() != elements_[index]) {
     status_ = absl::InvalidArgumentError(absl::StrCat("gradient of key ", keys_[index].typed_name(),
                                                       ": expected ", elements_[index],
                                                       " elements, got ", gradient.size()));
     return;
   }
-  // The next round frees a copy, and does not wait for a loan that this one has given up.
-  const bool lend = lends() && !is_copied_[index];
+  // A copy may be freed when it has been pushed.
+  const bool lend = lends() && copy == nullptr;
   if (!IsPushed(lend ? Lend(one) : store_->Push(keys_[index], gradient, PriorityOf(index)))) {
     return;
   }
-  pushed_[index] = gradient;
+  if (copy == nullptr || options_.keeps_copies) pushed_[index] = {gradient, copy};
   contributed_[index] = true;
 }
 
@@ -237,12 +237,16 @@ void GradientPusher::ClipHeldBack() {
     std::ranges::transform(one.gradient, clipped.begin(),
                            [factor](float value) { return static_cast<float>(value * factor); });
     one.gradient = clipped;
+    one.copy = nullptr;
   }
 }
 
 absl::Status GradientPusher::EndRound() {
   if (options_.clip_norm > 0 && status_.ok()) ClipHeldBack();
-  for (const HeldBack& one : held_back_) Push(one);
+  for (HeldBack& one : held_back_) {
+    Push(one);
+    one.copy = nullptr;
+  }
   SLIMPS_RETURN_IF_ERROR(status_);
   for (size_t i = 0; rounds_are_counted_ && i < keys_.size(); ++i) {
     if (!contributed_[i]) SLIMPS_RETURN_IF_ERROR(store_->PushNothing(keys_[i]));

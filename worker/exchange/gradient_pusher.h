@@ -44,6 +44,8 @@ struct PushOptions {
   // Lends gradients to the store instead of letting it copy them (KVStore::PushLent). With kSkip
   // they are copied, since a gradient on loan is found to be non-finite too late to skip it.
   bool lend = false;
+  // Keeps what was copied from a GPU until Release, for callers that ask for pushed().
+  bool keeps_copies = false;
   absl::Duration timeout = absl::Seconds(60);  // of AwaitLoans
   const Clock* clock = MachineClock();
 };
@@ -87,9 +89,13 @@ class GradientPusher final {
   const Key& key(size_t index) const { return keys_[index]; }
   size_t size() const { return keys_.size(); }
 
-  // Returns the whole gradient that was pushed in this round, clipped; empty if none was. The view
-  // is valid until the next round begins, as long as the model keeps its gradients.
-  std::span<const float> pushed(size_t index) const { return pushed_[index]; }
+  // Returns the whole gradient that was pushed in this round, clipped; empty if none was, or if it
+  // was a copy from a GPU and copies are not kept. The view is valid until the next round begins or
+  // Release, as long as the model keeps its gradients.
+  std::span<const float> pushed(size_t index) const { return pushed_[index].gradient; }
+
+  // Frees what was copied from a GPU for pushed().
+  void Release(size_t index) { pushed_[index] = {}; }
 
   // Returns when the round's first gradient was pushed; InfiniteFuture before that.
   SteadyTime first_push() const { return first_push_; }
@@ -98,10 +104,17 @@ class GradientPusher final {
   bool measuring() const { return measuring_; }
 
  private:
+  // A copy from a GPU lives as long as it may be read: pinned memory is scarce.
+  using Copy = std::shared_ptr<const HostValues>;
   struct HeldBack {
     size_t index;
     std::span<const float> gradient;
     Place place;
+    Copy copy = nullptr;  // holds `gradient`; null: the caller does
+  };
+  struct Pushed {
+    std::span<const float> gradient;
+    Copy copy;
   };
 
   void Push(const HeldBack& one);
@@ -127,10 +140,9 @@ class GradientPusher final {
   const bool rounds_are_counted_;       // dist_async has no rounds that could be left open
   std::vector<Key> keys_;
   std::vector<size_t> elements_;
-  std::vector<std::span<const float>> pushed_;
+  std::vector<Pushed> pushed_;
   std::vector<bool> contributed_;
-  std::vector<bool> is_copied_;     // of a GPU's gradients: read already, in this round
-  std::vector<HostValues> copies_;  // of those gradients; until the next round
+  std::vector<bool> is_copied_;  // of a GPU's gradients: read already, in this round
   // True in a round whose pushes are measured. They wait until backward has ended, so that they
   // have the machine to themselves.
   bool measuring_ = false;

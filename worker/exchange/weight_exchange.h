@@ -54,6 +54,11 @@ struct ExchangeOptions {
   // A checkpoint's folder, from which the job goes on; "": it begins anew.
   std::string resume;
   const Clock* clock = MachineClock();
+
+  // True if OnGradient waits for a copy of what lies on a GPU.
+  bool copies_from_gpus() const {
+    return backup.has_value() || clip_norm > 0 || non_finite == NonFinite::kSkip;
+  }
 };
 
 // Returns a backup model whose local step is the servers' step, as far as this worker can know it.
@@ -71,8 +76,8 @@ class WeightExchange {
   [[nodiscard]] virtual absl::Status BeginStep() = 0;
 
   // Pushes a gradient. Keeps errors for EndStep. On a GPU, it is read after the work that its
-  // stream has been given. This does not wait for that, but with the backup model, a clip norm or
-  // NonFinite::kSkip, which need a copy on the host at once.
+  // stream has been given. This waits for that only with options that need a copy on the host at
+  // once (ExchangeOptions::copies_from_gpus).
   // REQUIRES: `gradient` stays as it is until EndStep returns or IsRead(index) is true.
   virtual void OnGradient(size_t index, std::span<const float> gradient, const Place& place) = 0;
   void OnGradient(size_t index, std::span<const float> gradient) {

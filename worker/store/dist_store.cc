@@ -84,9 +84,9 @@ absl::Status DistStore::Start() {
 absl::Status DistStore::Init(const std::vector<InitTensor>& tensors) {
   SLIMPS_RETURN_IF_ERROR(node_.CheckOpen());
   SLIMPS_RETURN_IF_ERROR(keys_.CheckNew(tensors));
-  SLIMPS_ASSIGN_OR_RETURN(
-      const HostTensors on_host,  // other workers' values are not read
-      HostTensors::Of(tensors_->devices(), rank() == 0 ? tensors : std::vector<InitTensor>()));
+  const std::vector<InitTensor> none;  // other workers' values are not read
+  SLIMPS_ASSIGN_OR_RETURN(const HostTensors on_host,
+                          HostTensors::Of(tensors_->devices(), rank() == 0 ? tensors : none));
   SLIMPS_RETURN_IF_ERROR(codecs_.BeginPolicy(tensors));
   const Codec& codec = codecs_.plan()->compressor();
   SLIMPS_ASSIGN_OR_RETURN(const auto possible, codecs_.PossibleCodecs(tensors));

@@ -19,7 +19,16 @@ import numpy as np
 
 from slimps.errors import FailedPreconditionError
 from slimps.native import calls, completions, figures, gpu_gradients, position, structs, updating
-from slimps.native.arrays import Array, Items, Keys, Name, address, address_to_write, shape_of
+from slimps.native.arrays import (
+    Array,
+    Items,
+    Keys,
+    Name,
+    address,
+    address_to_write,
+    place_of,
+    shape_of,
+)
 from slimps.native.library import at_once, check, error, lib, text
 from slimps.native.optimizer import Optimizer, OptimizerSpec
 from slimps.native.options import Options
@@ -103,6 +112,7 @@ class Store:
     ) -> None:
         """Initialises keys. Those of `halves` are pulled as float16; layers are of LAYERS."""
         extents = [shape_of(shape) for shape in shapes]
+        places = [place_of(value) for value in values]
         tensors = (structs.Tensor * len(names))(
             *(
                 structs.Tensor(
@@ -113,11 +123,14 @@ class Store:
                     address(value),
                     structs.FLOAT16 if half else structs.FLOAT32,
                     structs.LAYERS.index(layer),
+                    ctypes.addressof(place),
                 )
-                for name, shape, value, half, layer in zip(names, extents, values, halves, layers)
+                for name, shape, value, half, layer, place in zip(
+                    names, extents, values, halves, layers, places
+                )
             )
         )
-        self._run(lib.slimps_init, tensors, len(names), lent=(extents, values))
+        self._run(lib.slimps_init, tensors, len(names), lent=(extents, places, values))
 
     def push_one(self, name: Name, gradient: np.ndarray, priority: int) -> None:
         """Same as push() of one key and device, which costs less that way."""

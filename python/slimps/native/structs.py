@@ -38,6 +38,7 @@ class Tensor(ctypes.Structure):
         ("values", c_void_p),
         ("dtype", c_int32),
         ("layer", c_int32),
+        ("place", c_void_p),
     ]
 
 

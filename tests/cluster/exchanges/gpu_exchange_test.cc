@@ -34,17 +34,17 @@ enum class OnGpu { kNothing, kGradients, kAll };
 // which nobody waits.
 class Model {
  public:
-  Model(FakeCudaDriver* driver, OnGpu on_gpu)
+  Model(FakeCudaDriver* driver, OnGpu on_gpu, const std::vector<size_t>& sizes = kSizes)
       : driver_(on_gpu == OnGpu::kNothing ? nullptr : driver) {
     if (driver_ != nullptr) place_ = {.gpu = 0, .stream = driver->MakeStream(0)};
     const Place of_weights = on_gpu == OnGpu::kAll ? place_ : Place();
-    for (size_t i = 0; i < kSizes.size(); ++i) {
-      const std::span<float> weights = Allocate(kSizes[i], of_weights);
-      gradients_.push_back(Allocate(kSizes[i], place_));
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      const std::span<float> weights = Allocate(sizes[i], of_weights);
+      gradients_.push_back(Allocate(sizes[i], place_));
       Run(of_weights, {}, weights,
           [=] { std::ranges::copy(Random(weights.size(), i), weights.begin()); });
       parameters_.push_back({.name = absl::StrCat("w", i),
-                             .shape = {static_cast<int64_t>(kSizes[i])},
+                             .shape = {static_cast<int64_t>(sizes[i])},
                              .values = weights,
                              .place = of_weights});
     }
@@ -70,7 +70,7 @@ class Model {
 
   // Returns all weights that gradients were made of, and those that are there now.
   std::deque<Values> Seen() {
-    for (size_t i = 0; i < kSizes.size(); ++i) See(i);
+    for (size_t i = 0; i < parameters_.size(); ++i) See(i);
     Await();
     return seen_;
   }
@@ -212,6 +212,28 @@ TEST_F(GpuExchange, TheBackupModelHasReadAGradientWhenItIsTaken) {
     ASSERT_STATUS_OK(exchange.EndStep());
   };
   (void)Train({.backup = MirroringBackup()}, OnGpu::kAll, check);
+}
+
+TEST_F(GpuExchange, CopiesOfPushedGradientsDoNotStayPinned) {
+  Model model(&driver_, OnGpu::kGradients, std::vector<size_t>(8, 5000));
+  ClusterOptions cluster;
+  cluster.workers = cluster.servers = 1;
+  cluster.store.cuda_driver = &driver_;
+  InProcessCluster(cluster).RunWorkers([&](KVStore& store) {
+    const auto exchange =
+        StartExchange(&store, model.parameters(), Sgd(1), {.non_finite = NonFinite::kSkip});
+    ASSERT_STATUS_OK(exchange.status());
+    ASSERT_STATUS_OK((*exchange)->BeginStep());
+    size_t of_one = 0;
+    for (size_t i = 0; i < 8; ++i) {
+      model.ComputeGradient(i, i);
+      (*exchange)->OnGradient(i, model.gradient(i), model.place());
+      if (i == 0) of_one = driver_.pinned_bytes();
+      EXPECT_EQ(driver_.pinned_bytes(), of_one) << "after gradient " << i;
+    }
+    EXPECT_GT(of_one, 0u);
+    ASSERT_STATUS_OK((*exchange)->EndStep());
+  });
 }
 
 TEST_F(GpuExchange, RowsOnAGpuAreThoseOfTheHost) {

@@ -30,7 +30,7 @@ TEST(CApiInit, TakesAnArrayOfTensorsAsFarApartAsTheCallersHeaderHasThem) {
   const Store store = Make();
   tensors[1].added = 1;
   EXPECT_C_REFUSES(slimps_init(store.get(), &tensors[0].known, 3),
-                   "tensors[1]: has fields beyond the 64 bytes that this library knows");
+                   "tensors[1]: has fields beyond the 72 bytes that this library knows");
   tensors[1].added = 0;
   ASSERT_C_OK(slimps_init(store.get(), &tensors[0].known, 3));
   EXPECT_EQ(PullOf(store, slimps_int_key(0), 4), values);
@@ -53,9 +53,9 @@ TEST(CApiInit, WhatATensorCannotBeIsNamedAndMakesNoKey) {
     EXPECT_EQ(slimps_pull(store.get(), slimps_int_key(0), &out, 1, 0), SLIMPS_NOT_FOUND) << words;
   };
   refused([](auto& t) { t.struct_size = 0; },
-          "tensors[1].struct_size: expected that of tensors[0], 64, got 0");
-  refused([](auto& t) { t.struct_size = 72; },
-          "tensors[1].struct_size: expected that of tensors[0], 64");
+          "tensors[1].struct_size: expected that of tensors[0], 72, got 0");
+  refused([](auto& t) { t.struct_size = 80; },
+          "tensors[1].struct_size: expected that of tensors[0], 72");
   refused([](auto& t) { t.key.kind = 9; }, "tensors[1].key: expected kind");
   refused([](auto& t) { t.shape = nullptr; }, "tensors[1].shape: expected 1 elements, got NULL");
   refused([&](auto& t) { t.shape = negative, t.dimensions = 2; },
@@ -66,9 +66,10 @@ TEST(CApiInit, WhatATensorCannotBeIsNamedAndMakesNoKey) {
   refused([](auto& t) { t.dtype = 3; }, "tensors[1].dtype: expected 0 to 2, got 3");
   refused([](auto& t) { t.layer = -1; }, "tensors[1].layer: expected 0 to 6, got -1");
   refused([](auto& t) { t.values = nullptr; }, "initial value");
+  const slimps_place lent = {SLIMPS_LENT, 0, nullptr};
+  refused([&](auto& t) { t.place = &lent; }, "tensors[1].place.kind: expected 0 to 1, got 2");
   const Store store = Make();
-  for (const size_t size :
-       {size_t{0}, sizeof(slimps_tensor) - 8, sizeof(slimps_tensor) + 4, size_t{4104}}) {
+  for (const size_t size : {size_t{0}, size_t{56}, sizeof(slimps_tensor) + 4, size_t{4104}}) {
     slimps_tensor tensor = good;
     tensor.struct_size = size;
     EXPECT_C_REFUSES(slimps_init(store.get(), &tensor, 1),

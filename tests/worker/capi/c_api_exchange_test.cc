@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // c_api_exchange.h on local stores, beside the C++ exchange. Distributed stores:
 // tests/cluster/processes/c_api_test.py.
+#include <atomic>
 #include <limits>
 #include <memory>
 #include <string>
@@ -8,6 +9,9 @@
 
 #include "tests/worker/capi/c_api_fixture.h"
 #include "tests/worker/capi/held_store.h"
+#include "tests/worker/device/cuda/fake_cuda_driver.h"
+#include "worker/device/cuda/cuda_device.h"
+#include "worker/device/devices.h"
 #include "worker/exchange/weight_exchange.h"
 
 namespace {
@@ -327,6 +331,33 @@ TEST_F(CApiExchangeInBackground, PushesUseAThreadOnlyIfTheyMayHaveToWait) {
   EXPECT_C_OK(Finished(slimps_exchange_rows(raw_, 0, &row, 1, gradient, 2)));
   EXPECT_THAT(notes_->on_threads(), ElementsAre("push a", "push a"));
   EXPECT_C_FAILS(slimps_exchange_gradient(raw_, 2, gradient, 2), SLIMPS_OUT_OF_RANGE, "below 2");
+  held_->Release(absl::OkStatus());
+}
+
+TEST_F(CApiExchangeInBackground, AThreadWaitsForCopiesFromAGpu) {
+  slimps::FakeCudaDriver driver({});
+  slimps::Devices devices(slimps::MakeHostDevice(), slimps::GpusOf(&driver));
+  held_->SetDevices(&devices);
+  slimps_exchange_settings settings = SLIMPS_EXCHANGE_SETTINGS;
+  settings.skip_non_finite = 1;
+  slimps_exchange* made = nullptr;
+  ASSERT_C_OK(Finished(
+      slimps_exchange_create(background_.get(), parameters_, 2, sgd_.get(), &settings, &made)));
+  const Exchange skipping(made);
+  ASSERT_C_OK(Finished(slimps_exchange_begin_step(made)));
+  notes_->Clear();
+  const slimps_place place = {SLIMPS_CUDA, 0, driver.MakeStream(0)};
+  const std::span<float> gradient = driver.Allocate(0, 2);
+  std::atomic<bool> goes_on{false};
+  driver.Launch(place.stream, {}, gradient, [&] {
+    while (!goes_on) absl::SleepFor(absl::Milliseconds(1));
+    gradient[0] = gradient[1] = 1;
+  });
+  EXPECT_C_OK(slimps_exchange_gradient_at(raw_, 0, gradient.data(), 2, &place)) << "it is lent";
+  EXPECT_EQ(slimps_exchange_gradient_at(made, 0, gradient.data(), 2, &place), SLIMPS_UNDER_WAY);
+  goes_on = true;
+  EXPECT_C_OK(slimps_call_finish(call_.get()));
+  EXPECT_THAT(notes_->on_threads(), ElementsAre("push a"));
   held_->Release(absl::OkStatus());
 }
 

@@ -31,7 +31,6 @@ TEST(CApiBasics, VersionAndStatusNames) {
 TEST(CApiBasics, LayoutIsThatOfTheFirstVersion) {
   EXPECT_EQ(sizeof(slimps_key), 24u);
   EXPECT_EQ(offsetof(slimps_key, number), 8u);
-  EXPECT_EQ(sizeof(slimps_tensor), 64u);
   EXPECT_EQ(offsetof(slimps_tensor, shape), 32u);
   EXPECT_EQ(offsetof(slimps_tensor, dtype), 56u);
   EXPECT_EQ(sizeof(slimps_totals), 112u);
@@ -50,6 +49,11 @@ TEST(CApiBasics, LayoutIsThatOfVersion11) {
   EXPECT_EQ(sizeof(slimps_exchange_times), 32u);
   EXPECT_EQ(SLIMPS_LAYER_OTHER, 6);
   EXPECT_EQ(SLIMPS_UNDER_WAY, -1);
+}
+
+TEST(CApiBasics, LayoutIsThatOfVersion18) {
+  EXPECT_EQ(offsetof(slimps_tensor, place), 64u);
+  EXPECT_EQ(sizeof(slimps_tensor), 72u);
 }
 
 TEST(CApiBasics, LayoutIsThatOfVersion12) {

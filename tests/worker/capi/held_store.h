@@ -79,6 +79,9 @@ class HeldStore final : public KVStore {
     for (const auto& [key, done] : pulls) done(status);
   }
 
+  // Sets the devices that outlive what uses them. Before the first call.
+  void SetDevices(Devices* devices) { devices_ = devices; }
+
   // Lets barriers end well. Pulls still wait.
   void ReleaseBarriers() {
     MutexLock lock(&mutex_);
@@ -106,6 +109,7 @@ class HeldStore final : public KVStore {
 
   // Sets how many bytes of pushes need not wait.
   void SetRoom(size_t bytes) { room_ = bytes; }
+  Devices* devices() override { return devices_; }
   bool push_may_wait(size_t bytes) const override { return bytes > room_; }
 
   absl::Status Push(const Key& key, std::span<const float>, int) override {
@@ -182,7 +186,8 @@ class HeldStore final : public KVStore {
   const std::shared_ptr<Notes> notes_;
   std::map<std::string, absl::Status> refused_;  // set before the first call
   std::function<void()> thrower_;                // set before the first call
-  size_t room_ = SIZE_MAX;                       // for the test's thread
+  Devices* devices_ = nullptr;
+  size_t room_ = SIZE_MAX;  // for the test's thread
   Mutex mutex_;
   CondVar changed_;
   std::multimap<std::string, Done> pulls_ ABSL_GUARDED_BY(mutex_);
