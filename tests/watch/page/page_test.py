@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The page in headless Chromium: at three widths, dark and light, by keyboard alone."""
 
+import itertools
 import unittest
 
 import browser
+import eventually
 import samples
 import scheduler
 from selenium.webdriver.common.by import By
@@ -38,7 +40,8 @@ const faint = [];
 const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
 while (walker.nextNode()) {
   const element = walker.currentNode.parentElement;
-  if (!walker.currentNode.data.trim() || element.closest("script, noscript, title, [hidden]")) continue;
+  if (!walker.currentNode.data.trim()) continue;
+  if (element.closest("script, noscript, title, [hidden]")) continue;
   const style = getComputedStyle(element);
   const colour = element instanceof SVGElement ? style.fill : style.color;
   const [one, other] = [light(colour), light(behind(element))].sort((a, b) => b - a);
@@ -59,7 +62,7 @@ class PageTest(unittest.TestCase):
     def setUp(self):
         self.scheduler = scheduler.Scheduler(samples.healthy()).__enter__()
         self.addCleanup(self.scheduler.__exit__)
-        # Leaves the page before its scheduler goes, so that the next test's console has only its own.
+        # Before the scheduler goes: the console of the next test is to have lines of that alone.
         self.addCleanup(self.driver.get, "about:blank")
         browser.look(self.driver, 1600)
         self.driver.get_log("browser")
@@ -87,29 +90,35 @@ class PageTest(unittest.TestCase):
         return self.driver.execute_script(cells, "#%s tbody td:nth-child(%d)" % (table, number))
 
     def looks(self):
-        for width in WIDTHS:
-            for scheme in SCHEMES:
-                browser.look(self.driver, width, scheme=scheme)
-                with self.subTest(width=width, scheme=scheme):
-                    yield
+        """Yields "320 light" and so on, with the window as it says."""
+        for width, scheme in itertools.product(WIDTHS, SCHEMES):
+            browser.look(self.driver, width, scheme=scheme)
+            yield "%d %s" % (width, scheme)
+
+    def fits(self):
+        return self.driver.execute_script(TOO_WIDE) == [False]
 
     def test_nothing_is_wider_than_the_window(self):
         for name in ("stopped_worker", "many_workers", "hostile", "forming"):
             self.open(getattr(samples, name)())
-            for _ in self.looks():
-                self.wait(lambda: self.driver.execute_script(TOO_WIDE) == [False])
+            for look in self.looks():
+                found = eventually.eventually(lambda: self.fits(), 5)
+                self.assertTrue(found, [name, look, self.driver.execute_script(TOO_WIDE)])
 
     def test_at_320_tables_do_not_scroll_sideways_either(self):
         browser.look(self.driver, 320)
         self.open(samples.many_workers())
-        wide = "return [...document.querySelectorAll('.box')].filter((box) => box.scrollWidth > box.clientWidth).length"
+        wide = (
+            "return [...document.querySelectorAll('.box')].filter("
+            "(box) => box.scrollWidth > box.clientWidth).length"
+        )
         self.assertEqual(0, self.driver.execute_script(wide))
 
     def test_every_text_has_the_contrast_of_aa(self):
         for name in ("stopped_worker", "many_workers", "raw_pulls"):
             self.open(getattr(samples, name)())
-            for _ in self.looks():
-                self.assertEqual([], self.driver.execute_script(FAINT))
+            for look in self.looks():
+                self.assertEqual([], self.driver.execute_script(FAINT), [name, look])
 
     def test_dark_and_light_differ(self):
         self.open()

@@ -179,7 +179,7 @@ def stopped_worker():
         "worker 1: last call push 12 s ago, at train.py:31"
     )
     call = {"name": "push", "in_progress": False, "seconds": 12.0, "where": "train.py:31"}
-    state["nodes"][2]["state"] = "waiting"
+    state["nodes"][2].update(state="waiting", push_bytes_per_s=0, pull_bytes_per_s=0)
     state["nodes"][2]["call"] = dict(call, name="pull", in_progress=True)
     state["nodes"][3].update(
         state="slow", heard_s=12.1, call=call, push_bytes_per_s=0, pull_bytes_per_s=0
