@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line of an installed slimps: launch, run, trace, scheduler, server."""
+"""The command line of an installed slimps: launch, run, status, trace, scheduler, server."""
 
 import argparse
 import contextlib
@@ -22,6 +22,7 @@ from slimps_launch.places import on_kubernetes
 from slimps_launch.places import on_mpi
 from slimps_launch.places import on_slurm
 from slimps_launch.places import on_ssh
+from slimps_launch.watching import watch_commands
 from slimps_launch import out_files
 from slimps_launch import restarts
 from slimps_launch import run_command
@@ -35,6 +36,8 @@ USAGE = """usage: slimps COMMAND [ARGUMENT ...]
              (WHERE: local, ssh:HOSTFILE, slurm, mpi, k8s)
   run        this process's part of a job, under torchrun, srun, mpirun or Kubernetes:
              run -- python3 SCRIPT
+  status     what a running job does: who is slow or gone, figures, decisions (--json: all of it)
+  top        the same again each second
   keygen     the keys of a job's nodes: keygen DIR --workers N --servers S
   checkpoint what a job has saved: checkpoint show DIRECTORY, or verify DIRECTORY
   trace      what --trace FILE of launch recorded: a table, or a picture with --svg
@@ -305,6 +308,8 @@ COMMANDS = {
     ),
     "launch": launch,
     "run": run_part,
+    "status": lambda arguments, installation: watch_commands.status(arguments),
+    "top": lambda arguments, installation: watch_commands.top(arguments),
     "keygen": keygen,
     "checkpoint": lambda arguments, installation: checkpoint.main(arguments),
     "trace": lambda arguments, installation: job_trace.main(arguments),

@@ -32,6 +32,8 @@ USAGE = """usage: slimps COMMAND [ARGUMENT ...]
            k8s
   run      this process's part of a job, under torchrun, srun, mpirun or Kubernetes:
            run -- python3 SCRIPT
+  status   what a running job does: who is slow or gone, figures, decisions (--json: all of it)
+  top      the same again each second
   keygen   the keys of a job's nodes: keygen DIR --workers N --servers S
   worker   one worker of a job that is started by hand (also: scheduler, server); takes what DMLC_*
            variables say, and the flags that worker --help lists
@@ -129,7 +131,7 @@ def main(arguments):
     commands.update((name, program(name)) for name in ("scheduler", "server", "worker"))
     commands.update(
         (name, installed(name))
-        for name in ("launch", "run", "keygen", "agent", "checkpoint", "trace")
+        for name in ("launch", "run", "status", "top", "keygen", "agent", "checkpoint", "trace")
     )
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(USAGE)

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a running job says what it does: at its scheduler, which a file names.
+
+The scheduler writes {"address", "token", "job", "pid"} to its --watch_file. `slimps launch` has
+that file in a folder of this user.
+"""
+
+import http.client
+import json
+import os
+import urllib.error
+import urllib.parse
+import urllib.request
+
+from slimps_launch import errors
+from slimps_launch import schema
+from slimps_launch.watching import state
+
+TIMEOUT_S = 5
+MAX_BYTES = 64 << 20
+FILE = {"address": schema.TEXT, "token": schema.TEXT, "job": schema.TEXT, "pid": schema.COUNT}
+
+
+class Silent(errors.LaunchError):
+    """The scheduler does not answer."""
+
+
+class Source:
+    """Asks one scheduler."""
+
+    def __init__(self, address, token):
+        url = urllib.parse.urlsplit(address)
+        if url.scheme not in ("http", "https") or not url.netloc:
+            raise errors.LaunchError("%s: expected an address like http://127.0.0.1:PORT" % address)
+        given = urllib.parse.parse_qs(url.query).get("token", [""])[0]
+        self.address = "%s://%s" % (url.scheme, url.netloc)
+        self.url = "%s/job.json?%s" % (
+            self.address,
+            urllib.parse.urlencode({"token": token or given}),
+        )
+        # A proxy would see the token, and does not reach this machine's own addresses.
+        self.opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+    def ask(self):
+        """Returns the job's state. Silent: no answer. LaunchError: another one."""
+        try:
+            with self.opener.open(self.url, timeout=TIMEOUT_S) as answer:
+                text = answer.read(MAX_BYTES)
+        except urllib.error.HTTPError as error:
+            if error.code == 403:
+                raise errors.LaunchError(
+                    "%s: refused: the token is not this job's" % self.address
+                ) from error
+            raise errors.LaunchError(
+                "%s: HTTP status %d: %s" % (self.address, error.code, error.reason)
+            ) from error
+        except (OSError, http.client.HTTPException) as error:
+            reason = getattr(error, "reason", error)
+            words = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
+            raise Silent("%s: no answer (%s): the job may be over" % (self.address, words)) from (
+                error
+            )
+        try:
+            return state.parse(text)
+        except ValueError as error:
+            raise errors.LaunchError(
+                "%s: this is no scheduler of slimps, or one of another version: %s"
+                % (self.address, error)
+            ) from error
+
+
+def folders(environment):
+    """Returns the folders where launch may have put a job's file."""
+    runtime = environment.get("XDG_RUNTIME_DIR")
+    home = os.path.join(os.path.expanduser("~"), ".cache")
+    return [os.path.join(folder, "slimps") for folder in (runtime, home) if folder]
+
+
+def lives(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OverflowError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def running_jobs(environment):
+    """Returns what the files of running jobs say, by name. What a dead scheduler left is no job."""
+    jobs = {}
+    for folder in folders(environment):
+        names = os.listdir(folder) if os.path.isdir(folder) else []
+        for name in sorted(name for name in names if name.endswith(".json")):
+            try:
+                with open(os.path.join(folder, name), encoding="utf-8") as file:
+                    job = json.load(file)
+                schema.check(job, FILE)
+            except (OSError, ValueError):
+                continue  # another program's, or one that ended this moment
+            if lives(job["pid"]):
+                jobs.setdefault(job["job"], job)
+    return jobs
+
+
+def add_flags(parser):
+    parser.add_argument("--job", metavar="NAME", help="which job, if several run here")
+    parser.add_argument(
+        "--address",
+        metavar="URL",
+        help="where the scheduler's page is, as its log says it (default: of the job that slimps "
+        "launch runs here)",
+    )
+    parser.add_argument("--token", metavar="T", help="the page's token, if URL lacks it")
+
+
+def check(parser, options):
+    if options.token and not options.address:
+        parser.error("--token goes with --address")
+    if options.job and options.address:
+        parser.error("--job and --address exclude each other")
+
+
+def find(options, environment):
+    """Returns the Source that the flags mean. LaunchError: there is none, or more than one."""
+    if options.address:
+        return Source(options.address, options.token)
+    jobs = running_jobs(environment)
+    if options.job is not None:
+        jobs = {name: job for name, job in jobs.items() if name == options.job}
+    if not jobs:
+        raise errors.LaunchError(
+            "no job%s runs here that can be watched; start it with slimps launch --page_port 0, "
+            "or give --address URL" % (' "%s"' % options.job if options.job is not None else "")
+        )
+    if len(jobs) > 1:
+        raise errors.LaunchError(
+            "%d jobs run here: %s; choose one with --job NAME"
+            % (len(jobs), ", ".join(sorted(jobs)))
+        )
+    [job] = jobs.values()
+    return Source(job["address"], job["token"])

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""slimps status and slimps top: what the page shows, for terminals."""
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import sys
+import time
+
+from slimps_launch import errors
+from slimps_launch.watching import source
+from slimps_launch.watching import words
+
+SILENT_FOR_S = 10  # then top takes the job as over
+OVER = ("done", "failed")
+
+
+def say(lines, end="\n"):
+    """Prints lines. What the terminal has no letters for becomes a question mark."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    text = "\n".join(lines).encode(encoding, "replace").decode(encoding)
+    print(text, end=end, flush=True)
+
+
+def status(arguments):
+    parser = argparse.ArgumentParser(
+        prog="slimps status",
+        description="Shows what a running job does: its nodes and who is slow, waiting or gone, "
+        "figures, decisions, tensors, the newest round. The job needs --page_port.",
+    )
+    source.add_flags(parser)
+    parser.add_argument("--json", action="store_true", help="all of it, as the scheduler says it")
+    options = parser.parse_args(arguments)
+    source.check(parser, options)
+    state = source.find(options, os.environ).ask()
+    say([json.dumps(state, indent=1)] if options.json else words.status(state))
+    return 0
+
+
+def top(arguments):
+    parser = argparse.ArgumentParser(
+        prog="slimps top",
+        description="Shows slimps status again each second, until the job ends or Ctrl-C is "
+        "pressed.",
+    )
+    source.add_flags(parser)
+    options = parser.parse_args(arguments)
+    source.check(parser, options)
+    asked = source.find(options, os.environ)
+    last = Top(asked, lambda: source.find(options, os.environ)).run()
+    return 1 if last["job"]["phase"] == "failed" else 0
+
+
+@contextlib.contextmanager
+def screen(is_terminal):
+    """The terminal's other screen, without a cursor: what was there before comes back."""
+    if not is_terminal:
+        yield
+        return
+    try:
+        say(["\x1b[?1049h\x1b[?25l"], end="")
+        yield
+    finally:
+        say(["\x1b[?25h\x1b[?1049l"], end="")
+
+
+class Top:
+    """Asks each second, and draws."""
+
+    def __init__(self, asked, find_again, now=time.monotonic, wait=time.sleep):
+        self.asked = asked
+        self.find_again = find_again  # a scheduler that was started again has another address
+        self.now = now
+        self.wait = wait
+        self.is_terminal = sys.stdout.isatty()
+
+    def run(self):
+        """Returns the last state. LaunchError: there was none."""
+        state = self.asked.ask()
+        heard = self.now()
+        with screen(self.is_terminal), contextlib.suppress(KeyboardInterrupt):
+            while True:
+                silent = self.now() - heard
+                self.draw(state, silent)
+                if state["job"]["phase"] in OVER or silent >= SILENT_FOR_S:
+                    break
+                self.wait(1)
+                try:
+                    state = self.asked.ask()
+                    heard = self.now()
+                except errors.LaunchError:
+                    with contextlib.suppress(errors.LaunchError):
+                        self.asked = self.find_again()
+        if self.is_terminal:
+            say(words.status(state))
+        if self.now() - heard >= SILENT_FOR_S:
+            say(["no answer for %d s: the job is over, or its scheduler is gone" % SILENT_FOR_S])
+        return state
+
+    def draw(self, state, silent):
+        lines = words.status(state)
+        if silent >= 2:
+            lines.insert(0, "no answer since %d s; this is what was said last" % silent)
+        if not self.is_terminal:
+            say(lines + [""])
+            return
+        columns, rows = shutil.get_terminal_size()
+        if len(lines) > rows:
+            lines[rows - 1 :] = ["%d more lines" % (len(lines) - rows + 1)]
+        say(["\x1b[H" + "\n".join(line[:columns] + "\x1b[K" for line in lines) + "\x1b[J"], end="")

@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""slimps status and slimps top: their words, where they find a job, and what they say of errors."""
+
+import contextlib
+import io
+import json
+import os
+import socket
+import unittest
+from unittest import mock
+
+import folder_case
+import samples
+import scheduler
+from slimps_launch import command
+from slimps_launch.watching import source
+from slimps_launch.watching import state
+from slimps_launch.watching import watch_commands
+from slimps_launch.watching import words
+
+NOBODY = 2**22 + 1  # above the kernel's largest number of a process
+
+
+def lines_of(sample):
+    return words.status(state.parse(json.dumps(sample)))
+
+
+def with_fact(lines, fact):
+    return [line for line in lines if fact in line]
+
+
+class WordsTest(unittest.TestCase):
+    def test_a_healthy_job_begins_with_its_nodes_and_figures(self):
+        lines = lines_of(samples.healthy())
+        self.assertEqual(
+            "job resnet: running, 03:04, round 1824; 2 of 2 workers, 1 of 1 servers are there",
+            lines[0],
+        )
+        self.assertEqual("", lines[1], "nothing stalls, and there is no advice")
+        self.assertIn("push 5.76 Mbit/s (30.1 times fewer bytes than raw)", lines[2])
+        [server] = with_fact(lines, "server 0   ok")
+        self.assertTrue(server.endswith("snapshot 12 s ago"), server)
+        self.assertEqual(1, len(with_fact(lines, "pushes: 1bit from 4096 bytes on; pulls: 1bit")))
+        self.assertEqual(1, len(with_fact(lines, "7 tensors 1bit: at least the threshold")))
+        self.assertRegex("\n".join(lines), r"worker 1 +decode +[.#]{40}\n?")
+
+    def test_a_stopped_worker_is_named_at_the_top(self):
+        lines = lines_of(samples.stopped_worker())
+        self.assertTrue(lines[1].startswith("stalled for 12 s: round 1825 waits 12 s for worker 1"))
+        [worker] = with_fact(lines, "worker 1   slow")
+        self.assertTrue(worker.endswith("push 12 s ago, at train.py:31"), worker)
+
+    def test_the_advice_is_said_before_the_figures(self):
+        lines = lines_of(samples.raw_pulls())
+        self.assertTrue(lines[1].startswith("advice: Pulls are raw and fill the link"), lines[1])
+        self.assertEqual(1, len(with_fact(lines, "pulls: raw")))
+
+    def test_of_many_workers_those_in_trouble_have_a_line(self):
+        lines = lines_of(samples.many_workers())
+        rows = [line.split()[:3] for line in lines if line.startswith("worker ")]
+        self.assertEqual(
+            [
+                ["worker", "17", "gone"],
+                ["worker", "40", "slow"],
+                ["worker", "62", "away"],
+                ["worker", "63", "missing"],
+            ],
+            [row for row in rows if row[2] not in ("copy", "encode", "send", "wait", "decode")],
+        )
+        self.assertIn("60 other workers: 58 ok, 2 waiting", lines)
+        self.assertIn("182 further tensors; --json has all", lines)
+        self.assertLess(len(lines), 70)
+
+    def test_nothing_is_known_of_a_job_that_forms(self):
+        lines = lines_of(samples.forming())
+        self.assertEqual("now: waits for worker 1", lines[1])
+        self.assertIn("- rounds/s, push -, pull -", lines)
+        self.assertIn("nothing is decided yet", lines)
+
+    def test_names_do_not_steer_the_terminal(self):
+        text = "\n".join(lines_of(samples.hostile()))
+        self.assertNotIn("\x1b", text)
+        self.assertNotIn("\x07", text)
+        self.assertIn("?[31mred?", text)
+
+    def test_a_broken_state_is_refused_by_its_field(self):
+        for spoil, complaint in (
+            (lambda told: told.pop("nodes"), "nodes: expected a list, got nothing"),
+            (lambda told: told["nodes"][0].update(rank="a"), "nodes[0].rank: expected a whole"),
+            (lambda told: told["nodes"][2].update(call={}), "nodes[2].call.name: expected text"),
+            (lambda told: told.update(decision={}), "decision.codec: expected text"),
+        ):
+            told = samples.healthy()
+            spoil(told)
+            with self.assertRaises(ValueError) as refused:
+                state.parse(json.dumps(told))
+            self.assertIn(complaint, str(refused.exception))
+
+
+class CommandTest(folder_case.FolderCase):
+    """Each test has a home without jobs."""
+
+    def setUp(self):
+        super().setUp()
+        self.environment = {"HOME": self.folder, "XDG_RUNTIME_DIR": self.path("run")}
+        patched = mock.patch.dict(os.environ, self.environment)
+        patched.start()
+        self.addCleanup(patched.stop)
+
+    def serve(self, told):
+        served = scheduler.Scheduler(told)
+        self.addCleanup(served.__exit__)
+        return served.__enter__()
+
+    def announce(self, job, address, folder="run/slimps", pid=None, token=scheduler.TOKEN):
+        os.makedirs(self.path(folder), exist_ok=True)
+        told = {"address": address, "token": token, "job": job, "pid": pid or os.getpid()}
+        self.put("%s/%s.json" % (folder, job), json.dumps(told))
+
+    def run_on(self, *arguments):
+        said, complained = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(complained):
+            try:
+                code = command.guarded(lambda: command.main(list(arguments)))
+            except SystemExit as ended:
+                code = ended.code
+        return code, said.getvalue(), complained.getvalue()
+
+    def test_the_one_running_job_is_found(self):
+        served = self.serve(samples.healthy())
+        for folder in ("run/slimps", ".cache/slimps"):
+            self.announce("resnet", served.address, folder)
+            code, said, complained = self.run_on("status")
+            self.assertEqual((0, ""), (code, complained))
+            self.assertTrue(said.startswith("job resnet: running"), said)
+            os.remove(self.path(folder + "/resnet.json"))
+
+    def test_json_is_what_the_scheduler_says(self):
+        served = self.serve(samples.many_workers())
+        self.announce("resnet", served.address)
+        code, said, _ = self.run_on("status", "--json")
+        self.assertEqual((0, samples.many_workers()), (code, json.loads(said)))
+
+    def test_the_address_of_the_log_is_enough(self):
+        served = self.serve(samples.healthy())
+        address = "%s/?token=%s" % (served.address, scheduler.TOKEN)
+        self.assertEqual(0, self.run_on("status", "--address", address)[0])
+        given = ("--address", served.address, "--token", scheduler.TOKEN)
+        self.assertEqual(0, self.run_on("status", *given)[0])
+
+    def test_without_a_job_it_says_how_to_start_one(self):
+        self.announce("old", "http://127.0.0.1:1", pid=NOBODY)
+        self.put("run/slimps/torn.json", "{")
+        code, _, complained = self.run_on("status")
+        self.assertEqual(1, code)
+        self.assertIn("no job runs here that can be watched; start it with", complained)
+        self.assertIn("no job \"old\" runs here", self.run_on("status", "--job=old")[2])
+
+    def test_of_several_jobs_one_is_chosen(self):
+        served = self.serve(samples.healthy())
+        self.announce("resnet", served.address)
+        self.announce("lenet", "http://127.0.0.1:1", ".cache/slimps")
+        code, _, complained = self.run_on("status")
+        self.assertEqual(1, code)
+        self.assertIn("2 jobs run here: lenet, resnet; choose one with --job NAME", complained)
+        self.assertEqual(0, self.run_on("status", "--job", "resnet")[0])
+
+    def test_a_wrong_token_is_named(self):
+        served = self.serve(samples.healthy())
+        code, _, complained = self.run_on("status", "--address", served.address, "--token=wrong")
+        self.assertEqual(1, code)
+        self.assertIn("refused: the token is not this job's", complained)
+
+    def test_a_scheduler_that_is_gone_is_named(self):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            address = "http://127.0.0.1:%d" % free.getsockname()[1]
+            code, _, complained = self.run_on("status", "--address", address)
+        self.assertEqual(1, code)
+        self.assertIn("%s: no answer (Connection refused)" % address, complained)
+
+    def test_another_server_is_not_taken_for_a_scheduler(self):
+        served = self.serve({"some": "thing"})
+        self.announce("resnet", served.address)
+        code, _, complained = self.run_on("status")
+        self.assertEqual(1, code)
+        self.assertIn("this is no scheduler of slimps", complained)
+        self.assertIn("expected an address", self.run_on("status", "--address", "node1:80")[2])
+
+    def test_flags_that_contradict_are_refused(self):
+        for flags in (["--token=t"], ["--job=a", "--address=http://a:1"]):
+            self.assertEqual(2, self.run_on("status", *flags)[0])
+
+    def test_top_ends_with_the_job(self):
+        over = samples.healthy()
+        over["job"].update(phase="failed", why="worker 1 was killed")
+        served = self.serve(over)
+        self.announce("resnet", served.address)
+        code, said, _ = self.run_on("top")
+        self.assertEqual(1, code)
+        self.assertIn("failed: worker 1 was killed", said)
+        self.assertNotIn("\x1b", said, "this is no terminal")
+
+
+class Answers:
+    """A source that gives these answers, one after the other."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+
+    def ask(self):
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+class TopTest(unittest.TestCase):
+    def run_top(self, asked, find_again, terminal=False):
+        """Returns the last state and what was drawn. Time goes on by waiting alone."""
+        time = [0]
+        said = io.StringIO()
+        said.isatty = lambda: terminal
+        with contextlib.redirect_stdout(said):
+            top = watch_commands.Top(
+                asked,
+                find_again,
+                lambda: time[0],
+                lambda seconds: time.append(time.pop() + seconds),
+            )
+            last = top.run()
+        return last, said.getvalue()
+
+    def test_a_scheduler_that_comes_back_elsewhere_is_followed(self):
+        done = samples.healthy()
+        done["job"]["phase"] = "done"
+        last, _ = self.run_top(
+            Answers(samples.healthy(), source.Silent("gone")), lambda: Answers(done)
+        )
+        self.assertEqual("done", last["job"]["phase"])
+
+    def test_silence_for_long_ends_it(self):
+        answers = Answers(samples.healthy(), *[source.Silent("gone")] * 20)
+        _, said = self.run_top(answers, lambda: answers)
+        self.assertIn("no answer since 9 s; this is what was said last", said)
+        self.assertIn("no answer for 10 s: the job is over, or its scheduler is gone", said)
+
+    def test_a_terminal_is_drawn_over_and_given_back(self):
+        done = samples.many_workers()
+        done["job"]["phase"] = "done"
+        with mock.patch.dict(os.environ, COLUMNS="40", LINES="12"):
+            _, said = self.run_top(Answers(samples.healthy(), done), None, terminal=True)
+        drawn, _, left = said.partition("\x1b[?1049l")
+        self.assertTrue(drawn.startswith("\x1b[?1049h"))
+        self.assertEqual(2, drawn.count("\x1b[H"))
+        frame = drawn.split("\x1b[H")[1].partition("\x1b[J")[0].split("\n")
+        self.assertEqual(12, len(frame))
+        self.assertLessEqual(max(len(line) for line in frame), 40 + len("\x1b[K"))
+        self.assertRegex(frame[-1], r"^\d+ more lines")
+        self.assertTrue(left.startswith("job resnet: done"), "the last state stays to be read")
+
+
+if __name__ == "__main__":
+    unittest.main()
