@@ -69,6 +69,7 @@ class SchedulerService final : public MessageSink {
   mutable Mutex mutex_;
   Journal* journal_ ABSL_GUARDED_BY(mutex_);  // null: none, or it cannot be written any more
   SchedulerState state_ ABSL_GUARDED_BY(mutex_);
+  SteadyTime phase_began_ ABSL_GUARDED_BY(mutex_);
   LogRate<SteadyTime> log_rate_ ABSL_GUARDED_BY(mutex_){absl::Seconds(10)};
 };
 

@@ -64,7 +64,7 @@
  * This header includes <slimps/c_api_gradients.h> (optimizers, compression, policies, states) and
  * <slimps/c_api_figures.h> (totals, decisions). <slimps/c_api_calls.h> adds calls in the
  * background and lists of keys, <slimps/c_api_exchange.h> a model's training steps with the backup
- * model. */
+ * model, <slimps/c_api_trace.h> a timeline. */
 #ifndef SLIMPS_WORKER_CAPI_C_API_H_
 #define SLIMPS_WORKER_CAPI_C_API_H_
 
@@ -84,7 +84,7 @@ extern "C" {
 /* The major number is that of the shared library (libslimps.so.1). It changes when programs must be
  * changed. The minor number grows when something is added. */
 #define SLIMPS_C_API_MAJOR 1
-#define SLIMPS_C_API_MINOR 7
+#define SLIMPS_C_API_MINOR 8
 #define SLIMPS_C_API_VERSION (SLIMPS_C_API_MAJOR * 1000 + SLIMPS_C_API_MINOR)
 
 /* Returns the library's SLIMPS_C_API_VERSION, which is at least that of the header that the program
