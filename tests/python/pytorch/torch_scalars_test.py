@@ -27,7 +27,7 @@ class Writer:
 def train(optimizer, model, steps=1):
     for _ in range(steps):
         optimizer.zero_grad()
-        model(torch.ones(1, 3)).sum().backward()
+        model(torch.tensor([[1.0, 2.0, 4.0]])).sum().backward()
         optimizer.step()
 
 
@@ -103,7 +103,7 @@ def test_a_step_that_was_logged_is_refused(training):
 
 
 def test_tensorboard_shows_what_was_written(training, tmp_path):
-    pytest.importorskip("tensorboard", reason="no tensorboard here")
+    pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing import event_accumulator
     from torch.utils.tensorboard import SummaryWriter
 
