@@ -24,6 +24,7 @@
 #include "proto/base/program_flags.h"
 #include "proto/base/status_copy.h"
 #include "proto/base/status_macros.h"
+#include "proto/base/trace/program_trace.h"
 #include "proto/net/address.h"
 #include "proto/net/identity/node_keys.h"
 #include "proto/net/membership/node_name.h"
@@ -59,6 +60,7 @@ DEFINE_int32(worker_timeout, 0,
              "seconds after which the job goes on without a worker that is gone, and takes it back "
              "when it comes; 0: --restart_timeout_s holds for workers, too");
 
+DEFINE_string(trace, "", slimps::kTraceFlagHelp);
 DEFINE_string(journal, "",
               "file to write the job's state to, so that this scheduler can be started again on "
               "its port; needs --restart_timeout_s");
@@ -85,6 +87,7 @@ SchedulerOptions OptionsFromFlags() {
   TakeFromEnvironment("port", "DMLC_PS_ROOT_PORT");
   TakeFromEnvironment("key_file", "SLIMPS_KEY_FILE");
   TakeFromEnvironment("allow_file", "SLIMPS_ALLOW_FILE");
+  TakeFromEnvironment("trace", "SLIMPS_TRACE");
   if (FLAGS_key_file.empty() != FLAGS_allow_file.empty()) {
     DieOfUsage("--key_file and --allow_file go together, got one of them");
   }
@@ -265,5 +268,7 @@ int main(int argc, char** argv) {
   const slimps::SchedulerOptions options = slimps::OptionsFromFlags();
   const char* uri = std::getenv("DMLC_PS_ROOT_URI");
   const std::string bind = slimps::ChooseBind(FLAGS_bind, uri == nullptr ? "" : uri);
-  return slimps::ExitStatus(slimps::Run(options, bind));
+  slimps::ProgramTrace trace(FLAGS_trace, "scheduler");
+  trace.SetRank(0);
+  return slimps::ExitStatus(trace.Finish(slimps::Run(options, bind)));
 }

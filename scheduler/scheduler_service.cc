@@ -4,13 +4,34 @@
 #include <glog/logging.h>
 
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/status_macros.h"
+#include "proto/base/trace/trace.h"
 #include "proto/limits.h"
 
 namespace slimps {
+namespace {
+
+std::string_view NameOf(SchedulerState::Phase phase) {
+  switch (phase) {
+    case SchedulerState::Phase::kForming:
+      return "forming";
+    case SchedulerState::Phase::kRunning:
+      return "running";
+    case SchedulerState::Phase::kEnding:
+      return "ending";
+    case SchedulerState::Phase::kFailed:
+      return "failed";
+    case SchedulerState::Phase::kDone:
+      return "done";
+  }
+  return "";
+}
+
+}  // namespace
 
 SchedulerService::SchedulerService(Transport* transport, SchedulerOptions options,
                                    const Clock* clock, Journal* journal)
@@ -19,7 +40,8 @@ SchedulerService::SchedulerService(Transport* transport, SchedulerOptions option
       clock_(clock),
       incarnation_(DrawIncarnation()),
       journal_(journal),
-      state_(options_, clock->Now(), ReadAnchor(*clock)) {}
+      state_(options_, clock->Now(), ReadAnchor(*clock)),
+      phase_began_(clock->Now()) {}
 
 absl::Status SchedulerService::Restore() {
   MutexLock lock(&mutex_);
@@ -129,8 +151,14 @@ void SchedulerService::TellFailure() {
 }
 
 void SchedulerService::LogChange(SchedulerState::Phase before) {
-  for (const std::string& line : state_.TakeNews()) Tell(line);
+  const SteadyTime now = clock_->Now();
+  for (const std::string& line : state_.TakeNews()) {
+    Tell(line);
+    TraceLog::Global().Add(TraceStage::kNews, {.key = line}, now, now);
+  }
   if (state_.phase() == before) return;
+  TraceLog::Global().Add(TraceStage::kPhase, {.key = NameOf(before)}, phase_began_, now);
+  phase_began_ = now;
   switch (state_.phase()) {
     case SchedulerState::Phase::kForming:
       return;

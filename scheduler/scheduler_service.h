@@ -84,6 +84,7 @@ class SchedulerService final : public MessageSink {
   Journal* journal_ ABSL_GUARDED_BY(mutex_);  // null: none, or it cannot be written any more
   SchedulerState state_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::string> news_ ABSL_GUARDED_BY(mutex_);  // if options_.wants_reports
+  SteadyTime phase_began_ ABSL_GUARDED_BY(mutex_);
   LogRate<SteadyTime> log_rate_ ABSL_GUARDED_BY(mutex_){absl::Seconds(10)};
 };
 

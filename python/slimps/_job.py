@@ -8,6 +8,7 @@ RANK, WORLD_SIZE                      torchrun's; used if DMLC_WORKER_ID or DMLC
                                       set
 SLIMPS_KEY_FILE                       the file with this worker's secret key; with it comes
 SLIMPS_SCHEDULER_KEY                  the scheduler's public key, in hexadecimal
+SLIMPS_TRACE                          where this worker leaves its part of the job's trace
 LOCAL_RANK, LOCAL_WORLD_SIZE          torchrun's too: the place among the workers of this machine
 """
 
@@ -33,6 +34,7 @@ class Job:
     job_id: str = "slimps"
     key_file: str = ""  # with this worker's secret key; "": the job has no keys
     scheduler_key: str = ""  # its public key, in hexadecimal
+    trace: str = ""  # the trace's file; "": none is recorded
 
 
 def _number(environment: Mapping[str, str], *names: str) -> Optional[int]:
@@ -109,6 +111,7 @@ def read(
         job_id or "slimps",
         environment.get("SLIMPS_KEY_FILE", "") if key_file is None else key_file,
         environment.get("SLIMPS_SCHEDULER_KEY", "") if scheduler_key is None else scheduler_key,
+        environment.get("SLIMPS_TRACE", ""),
     )
 
 

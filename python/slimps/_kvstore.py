@@ -8,7 +8,8 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Type
 
 import numpy as np
 
-from slimps import _arrays, _checkpoint, _job, _keys, _known_keys, _open_stores, _options, native
+from slimps import _arrays, _checkpoint, _job, _keys, _known_keys, _open_stores, _options
+from slimps import _trace, native
 from slimps import row_sparse as _row_sparse
 from slimps.errors import FailedPreconditionError, InvalidArgumentError
 
@@ -251,7 +252,10 @@ class KVStore(_checkpoint.Checkpointed):
     def close(self) -> None:
         """Waits for pushes under way and leaves the job. A second call does nothing."""
         _open_stores.discard(self)
-        self._store.close()
+        try:
+            self._store.close()
+        finally:
+            _trace.finish(self._job, self.rank)
 
     def abort(self, why: str) -> None:
         """Ends the job because this worker cannot go on; every node is told `why`."""

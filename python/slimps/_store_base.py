@@ -95,8 +95,10 @@ class StoreBase:
     def totals(self) -> Dict[str, float]:
         """Returns this worker's sums since create().
 
-        bytes_pushed and bytes_pulled count payload bytes. copy_s, encode_s, send_s, wait_s and
-        decode_s are seconds, one per stage.
+        bytes_pushed and bytes_pulled count payload bytes, raw_bytes_pushed what the gradients have
+        in fp32. copy_s, encode_s, send_s, wait_s and decode_s are seconds, one per stage.
+        compression_gain and compression_error are the parts of |gradient + residual|^2 that
+        compressed pushes have sent and left out; 1 and 0 without any.
         """
         return self._store.totals()
 

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from slimps import _job, _open_stores, _options, native
+from slimps import _job, _open_stores, _options, _trace, native
 from slimps._kvstore import KVStore
 
 __all__ = ["KVStore", "create"]
@@ -80,4 +80,6 @@ def create(type: str = "dist_sync", **options: Any) -> "KVStore":
     if job is not None:
         _open_stores.check_none_of(job)
     made = _options.make(job, options)
+    if job is not None:
+        _trace.start(job)
     return KVStore(native.Store.create(kind, made), type, made, job)

@@ -16,11 +16,13 @@ already uses DistributedDataParallel, comm_hook replaces the all-reduce:
     model.register_comm_hook(state, slimps.torch.comm_hook)
 
 Start the script with `tools/slimps launch --workers 2 --servers 2 -- python3 SCRIPT`, or under
-torchrun with DMLC_* set for the servers. Errors are subclasses of slimps.Error.
+torchrun with DMLC_* set for the servers. Errors are subclasses of slimps.Error. Scalars writes what
+a worker has exchanged to TensorBoard.
 """
 
 from slimps.pytorch.ddp import CommHookState, comm_hook
 from slimps.pytorch.distributed import DistributedOptimizer
 from slimps.pytorch.params import broadcast_parameters
+from slimps.pytorch.scalars import Scalars
 
-__all__ = ["CommHookState", "DistributedOptimizer", "broadcast_parameters", "comm_hook"]
+__all__ = ["CommHookState", "DistributedOptimizer", "Scalars", "broadcast_parameters", "comm_hook"]

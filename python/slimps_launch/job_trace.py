@@ -121,9 +121,9 @@ def part_path(path, node):
 
 def node_parts(path, workers, servers):
     """Returns [(node, path)] of the parts that a job's processes write with --trace=path."""
-    nodes = [("worker", rank) for rank in range(workers)] + [
-        ("server", rank) for rank in range(servers)
-    ]
+    nodes = [("scheduler", 0)]
+    nodes += [("worker", rank) for rank in range(workers)]
+    nodes += [("server", rank) for rank in range(servers)]
     return [("%s%d" % node, part_path(path, "%s%d" % node)) for node in nodes]
 
 

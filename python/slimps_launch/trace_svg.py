@@ -13,6 +13,12 @@ from xml.sax.saxutils import escape
 # the colours apart, as far as that is possible with so many.
 STAGES = collections.OrderedDict(
     [
+        ("phase", "#777777"),
+        ("news", "#000000"),
+        ("forward", "#66ccee"),
+        ("backward", "#4477aa"),
+        ("step", "#994455"),
+        ("call", "#cc6677"),
         ("compute", "#4477aa"),
         ("wait", "#cc3311"),
         ("copy", "#88ccee"),

@@ -167,6 +167,7 @@ class MergeTest(folder_case.FolderCase):
     def test_part_paths_are_those_that_the_processes_write(self):
         self.assertEqual(
             [
+                ("scheduler0", "out/job.scheduler0.json"),
                 ("worker0", "out/job.worker0.json"),
                 ("worker1", "out/job.worker1.json"),
                 ("server0", "out/job.server0.json"),
@@ -183,6 +184,7 @@ class GatheringTest(folder_case.FolderCase):
             for run in ("fp32", "slimgc"):
                 environment = trace.of_job(1, 1, run)
                 base = environment["SLIMPS_TRACE"]
+                self.put(job_trace.part_path(base, "scheduler0"), part_text("scheduler 0", []))
                 self.put(
                     job_trace.part_path(base, "worker0"),
                     part_text("worker 0", [event("send", 0, 1)]),
@@ -192,7 +194,13 @@ class GatheringTest(folder_case.FolderCase):
             self.assertTrue(trace.merge(said.append))
         self.assertEqual(["all.json"], os.listdir(self.folder))
         self.assertEqual(
-            ["fp32: worker 0", "fp32: server 0", "slimgc: worker 0"],
+            [
+                "fp32: scheduler 0",
+                "fp32: worker 0",
+                "fp32: server 0",
+                "slimgc: scheduler 0",
+                "slimgc: worker 0",
+            ],
             [
                 args["name"]
                 for _, args in sorted(

@@ -22,6 +22,7 @@ from bench.training import convergence_bench
 from bench.training import sensitivity_bench
 from bench.torch import torch_bench
 from bench.transport import transport_bench
+from cli import progress
 from cli import setup
 from bench.common import Parser
 from slimps_launch import out_files
@@ -95,9 +96,16 @@ def run_codec(program, options, path):
         for name in ("codecs", "ops", "elements", "threads", "isa", "workers", "table")
     ]
     try:
-        status = subprocess.run(
-            command, check=False, preexec_fn=job_node.die_with_parent()
-        ).returncode
+        with progress.Bar(None, "cases") as bar, subprocess.Popen(
+            command,
+            stderr=subprocess.PIPE if bar.is_shown else None,
+            encoding="utf-8",
+            errors="replace",
+            preexec_fn=job_node.die_with_parent(),
+        ) as process:
+            for line in process.stderr or ():
+                bar.show(line)
+        status = process.returncode
     except (OSError, ValueError) as error:  # ValueError: a zero byte in an argument
         raise setup.SetupError(
             "cannot run %s: %s" % (program, getattr(error, "strerror", None) or error)

@@ -13,7 +13,9 @@ import tempfile
 
 from bench import common
 from bench.common import Parser, number
+from cli import progress
 from cli import setup
+from cli.progress import say
 from slimps_launch import out_files
 
 PROGRAM = "tests/simulation/slimps_simulate"
@@ -150,10 +152,6 @@ class FaultTable:
             say("%-18s" % fault + "".join("%18d" % counts[state] for state in states))
 
 
-def say(line):
-    print(line, flush=True)
-
-
 def run_seeds(simulator, options, faults):
     """Returns (failed seeds, seeds whose two runs differ). Shows the first failure.
 
@@ -161,24 +159,40 @@ def run_seeds(simulator, options, faults):
     """
     failed, differ = [], []
     seeds = range(options.first, options.first + options.seeds)
-    for seed, printed, failure in simulator.run_all(seeds, options.mutant):
-        again = printed
-        faults.add(printed or "")
-        if failure is None and seed % TWICE_EVERY == 0:
-            again, failure = simulator.run(seed, options.mutant)
-        if failure is not None:
-            failed.append(seed)
-            if len(failed) == 1:
-                say("%sseed %d failed; to repeat it:" % (failure, seed))
-                say("  " + simulator.repeat(seed, options.mutant))
-        elif again != printed:
-            differ.append(seed)
-            say("seed %d: two runs made different choices:\n%s%s" % (seed, printed, again))
-        if (seed - options.first + 1) % SAY_EVERY == 0:
-            say(
-                "%d of %d seeds, %d failed" % (seed - options.first + 1, options.seeds, len(failed))
-            )
+    with progress.Bar(options.seeds, "seeds") as bar:
+        for seed, printed, failure in simulator.run_all(seeds, options.mutant):
+            again = printed
+            faults.add(printed or "")
+            if failure is None and seed % TWICE_EVERY == 0:
+                again, failure = simulator.run(seed, options.mutant)
+            if failure is not None:
+                failed.append(seed)
+                if len(failed) == 1:
+                    say("%sseed %d failed; to repeat it:" % (failure, seed))
+                    say("  " + simulator.repeat(seed, options.mutant))
+            elif again != printed:
+                differ.append(seed)
+                say("seed %d: two runs made different choices:\n%s%s" % (seed, printed, again))
+            bar.advance("%d failed" % len(failed))
+            done = seed - options.first + 1
+            if done % SAY_EVERY == 0 and not bar.is_shown:
+                say("%d of %d seeds, %d failed" % (done, options.seeds, len(failed)))
     return failed, differ
+
+
+def run_mutants(simulator, names):
+    """Returns the report's entries of mutants, and says of each whether it was caught."""
+    mutants = []
+    with progress.Bar(len(names), "mutants") as bar:
+        for name in names:
+            caught = simulator.seeds_until_caught(name)
+            mutants.append({"name": name, "seeds_until_caught": caught})
+            say(
+                "mutant %s: %s"
+                % (name, "NOT caught" if caught is None else "caught by seed %d" % caught)
+            )
+            bar.advance()
+    return mutants
 
 
 def main(arguments):
@@ -203,14 +217,7 @@ def main(arguments):
     faults = FaultTable()
     failed, differ = run_seeds(simulator, options, faults)
     faults.show()
-    mutants = []
-    for name in known if options.mutants else []:
-        caught = simulator.seeds_until_caught(name)
-        mutants.append({"name": name, "seeds_until_caught": caught})
-        say(
-            "mutant %s: %s"
-            % (name, "NOT caught" if caught is None else "caught by seed %d" % caught)
-        )
+    mutants = run_mutants(simulator, known if options.mutants else [])
     missed = [one["name"] for one in mutants if one["seeds_until_caught"] is None]
     say(
         "%d seeds: %d failed, %d whose two runs differ%s"

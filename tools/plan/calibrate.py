@@ -7,10 +7,9 @@ import dataclasses
 import json
 import os
 import subprocess
-import sys
 from typing import Any, Iterable, Mapping, Sequence
 
-from cli import setup
+from cli import progress, setup
 from plan import answer, calibration
 from plan.simulator import simulate
 from plan.terms import RAW, Cluster, Costs, Layer, Model, System, Tensor
@@ -55,7 +54,7 @@ def reports_of(lines: Iterable[str]) -> list[Mapping[str, Any]]:
 def run(command: Sequence[str], workers: int) -> list[Mapping[str, Any]]:
     """Runs the job; its other lines go to stderr. SetupError: it failed."""
     lines = []
-    with subprocess.Popen(
+    with progress.Bar(None, "cases") as bar, subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, preexec_fn=job_node.die_with_parent()
     ) as job:
         assert job.stdout is not None
@@ -63,7 +62,7 @@ def run(command: Sequence[str], workers: int) -> list[Mapping[str, Any]]:
             for line in job.stdout:
                 lines.append(line)
                 if MARK not in line:
-                    print(line, end="", file=sys.stderr, flush=True)
+                    bar.show(line)
         except BaseException:
             job.terminate()  # Popen waits for the job in any case
             raise

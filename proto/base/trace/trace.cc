@@ -25,8 +25,9 @@ namespace slimps {
 namespace {
 
 constexpr std::array<std::string_view, kTraceStages> kStageNames = {
-    "compute", "wait",         "copy",      "encode", "send",  "pull",
-    "decode",  "local_update", "aggregate", "reply",  "decide"};
+    "compute",  "wait",         "copy",      "encode", "send",   "pull",
+    "decode",   "local_update", "aggregate", "reply",  "decide", "forward",
+    "backward", "step",         "call",      "phase",  "news"};
 
 // Returns this thread's name; "" if it was not named (it then has the program's name, which says
 // nothing).

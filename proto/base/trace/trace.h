@@ -38,12 +38,22 @@ enum class TraceStage : uint8_t {
   kAggregate,    // server: sum, optimizer and encoded change of one round
   kReply,        // server: an answer to a pull, from ready to handed over
   kDecide,       // a policy's decision has come: its reason, and the round from which it holds
+  // Not of a tensor: `key` is what the viewer shows. First those of a training script.
+  kForward,   // a model's forward pass
+  kBackward,  // a backward pass
+  kStep,      // an optimizer's step
+  kCall,      // a call of the store
+  kPhase,     // scheduler: a phase of the job
+  kNews,      // scheduler: what it has logged
 };
 
-inline constexpr size_t kTraceStages = static_cast<size_t>(TraceStage::kDecide) + 1;
+inline constexpr size_t kTraceStages = static_cast<size_t>(TraceStage::kNews) + 1;
 
 // Returns the stage's name in the viewer, such as "encode".
 std::string_view TraceStageName(TraceStage stage);
+
+// True if events of the stage are about a partition, or about a whole tensor.
+inline bool IsOfTensor(TraceStage stage) { return stage < TraceStage::kDecide; }
 
 struct TraceSubject {
   std::string_view key;  // the typed name; it is copied when recorded

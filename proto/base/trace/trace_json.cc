@@ -93,6 +93,7 @@ void WriteMetadata(const char* what, uint32_t pid, size_t tid, const std::string
 
 std::string EventName(const TraceEvent& event) {
   if (event.key.empty()) return std::string(TraceStageName(event.stage));
+  if (!IsOfTensor(event.stage)) return event.key;
   return absl::StrCat(event.key, "[", event.partition, "]");
 }
 

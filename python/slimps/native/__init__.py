@@ -14,6 +14,7 @@
     gpu_gradients.py  gradients there that the library may still read
     arrays.py         addresses of arrays, lists of keys with their arrays
     updating.py       a local store's updater
+    trace.py          rows of this process's timeline
     requirements.py   what Python must bring along
 
 Arrays are packed: contiguous float32.
@@ -23,6 +24,7 @@ from slimps.native import requirements
 
 requirements.check()
 
+from slimps.native import trace  # noqa: E402
 from slimps.native.arrays import Array, are_apart, copy  # noqa: E402
 from slimps.native.beside import run_beside  # noqa: E402
 from slimps.native.exchange import Exchange, ExchangeSettings  # noqa: E402
@@ -45,4 +47,5 @@ __all__ = [
     "are_apart",
     "copy",
     "run_beside",
+    "trace",
 ]

@@ -16,6 +16,7 @@ import os
 import select
 from typing import Any, Callable, Dict, Optional
 
+from slimps.native import trace
 from slimps.native.library import at_once, check, lib, made_by
 from slimps.native.structs import FAILED_PRECONDITION, UNDER_WAY
 
@@ -26,6 +27,11 @@ PATIENCE_MS = 5000
 
 # What calls under way use. A call that never ends stays here.
 _lent: Dict[Call, Any] = {}
+
+
+def _name_of(function: Callable[..., int]) -> str:
+    """Returns "push_list" of slimps_push_list."""
+    return function.__name__.replace("slimps_", "").replace("_in_background", "")
 
 
 class Call:
@@ -65,6 +71,7 @@ class Call:
         Arguments and `lent` stay alive until then. `interrupt` must make the call end. It is called
         if a signal handler raises meanwhile.
         """
+        began_ns = trace.now() if trace.is_on else 0
         try:
             status = function(*arguments)
             if status == UNDER_WAY:
@@ -76,6 +83,9 @@ class Call:
         except BaseException:
             self.give_up(interrupt, (arguments, lent))
             raise
+        finally:
+            if began_ns:
+                trace.add(trace.CALL, _name_of(function), began_ns)
 
     def lend(self, lent: Any) -> None:
         """Notes that a call is under way, which uses `lent`."""

@@ -10,7 +10,18 @@ from slimps.native import structs
 from slimps.native.library import check, lib, sized
 
 _Row = TypeVar("_Row", structs.ThresholdRow, structs.KeyCodec)
-_TOTALS = ("bytes_pushed", "bytes_pulled", "copy_s", "encode_s", "send_s", "wait_s", "decode_s")
+_TOTALS = (
+    "bytes_pushed",
+    "bytes_pulled",
+    "copy_s",
+    "encode_s",
+    "send_s",
+    "wait_s",
+    "decode_s",
+    "compression_gain",
+    "compression_error",
+)
+_RAW_BYTES = 4  # of an element
 
 
 def number(function: Callable[..., int], *arguments: Any) -> int:
@@ -29,7 +40,8 @@ def former_rounds(store: int) -> int:
 def totals(store: int) -> Dict[str, float]:
     found, pointer = sized(structs.Totals)
     check(lib.slimps_get_totals(store, pointer))
-    return {name: getattr(found, name) for name in _TOTALS}
+    raw = {"raw_bytes_pushed": _RAW_BYTES * found.elements_pushed}
+    return {**raw, **{name: getattr(found, name) for name in _TOTALS}}
 
 
 def decision(store: int) -> Optional[Dict[str, Any]]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-from ctypes import c_char_p, c_double, c_int32, c_size_t, c_void_p
+from ctypes import c_char_p, c_double, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 from typing import Any, Tuple
 
 from slimps import errors
@@ -85,6 +85,9 @@ _STATUS = {
     "exchange_set_hyper": (c_void_p, c_size_t, c_double, c_double, c_double),
     "exchange_drain": (c_void_p,),
     "exchange_get_times": (c_void_p, c_void_p),
+    "trace_start": (c_char_p,),
+    "trace_span": (c_int32, c_char_p, c_uint64, c_int64, c_int64),
+    "trace_finish": (c_char_p, c_uint32),
 }
 _FREES = (
     "free",

@@ -13,7 +13,7 @@ import torch
 
 from slimps import _compression, kv, native
 from slimps.errors import FailedPreconditionError, InvalidArgumentError
-from slimps.pytorch import gpu, params
+from slimps.pytorch import gpu, params, script_rows
 
 if TYPE_CHECKING:
     GradBucket = Any  # torch's types lack it
@@ -115,6 +115,7 @@ class CommHookState:
             [np.zeros(parameter.shape or (1,), np.float32) for parameter in self._parameters],
             params.layers_of(named_parameters, self._parameters),
         )
+        self._passes = script_rows.passes()
 
     def totals(self) -> Dict[str, float]:
         """Returns this worker's bytes and seconds, as KVStore.totals does."""
@@ -122,6 +123,8 @@ class CommHookState:
 
     def close(self) -> None:
         """Ends this worker's part of the job, unless the store was passed in."""
+        if self._passes is not None:
+            self._passes.end()
         if self._owns_store:
             self.store.close()
 

@@ -14,7 +14,7 @@ import torch
 from slimps import kv, native
 from slimps.errors import FailedPreconditionError
 from slimps.pytorch import arguments, backward, changes, conversion, evaluation, grad_scaler
-from slimps.pytorch import groups, node, params, rows, wrapped
+from slimps.pytorch import groups, node, params, rows, script_rows, wrapped
 from slimps.pytorch.node_exchange import NodeExchange
 
 
@@ -175,9 +175,11 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
         self._backward = backward.Backward(hooked, backward_passes_per_step, self._ready)
         self._begin()
         self._watch = self._watch_evaluation()
+        self._passes = script_rows.passes()
 
     # ---- a step ---------------------------------------------------------------------------------
 
+    @script_rows.is_step
     def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
         """Sends the remaining gradients and waits for the next forward pass's weights.
 
@@ -280,8 +282,9 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
         if self._closed:
             return
         self._closed = True
-        if self._watch is not None:
-            self._watch.end()
+        for watching in (self._watch, self._passes):
+            if watching is not None:
+                watching.end()
         self._masters.settle()
         self._exchange.drain()
         self._masters.publish()

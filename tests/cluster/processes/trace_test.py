@@ -115,7 +115,8 @@ class TracedJobTest(unittest.TestCase):
         return sorted(found)
 
     def test_all_processes_are_there_and_nothing_was_left_out(self):
-        self.assertEqual({"worker 0", "worker 1", "server 0", "server 1"}, set(self.what))
+        nodes = {"scheduler 0", "worker 0", "worker 1", "server 0", "server 1"}
+        self.assertEqual(nodes, set(self.what))
         self.assertEqual(1, len(self.said), self.said)
 
     def test_every_worker_has_every_stage_of_every_partition_and_round_once(self):

@@ -13,7 +13,14 @@ PACKAGE = os.path.abspath("worker/c_api_package")
 INCLUDE = os.path.join(PACKAGE, "include")
 LIB = os.path.join(PACKAGE, "lib")
 LIBRARY = os.path.join(LIB, "libslimps.so.1")
-HEADERS = ["c_api.h", "c_api_calls.h", "c_api_exchange.h", "c_api_figures.h", "c_api_gradients.h"]
+HEADERS = [
+    "c_api.h",
+    "c_api_calls.h",
+    "c_api_exchange.h",
+    "c_api_figures.h",
+    "c_api_gradients.h",
+    "c_api_trace.h",
+]
 # What later versions than 1.1 added.
 LATER = {
     "slimps_get_key_codecs": "2",
@@ -26,6 +33,9 @@ LATER = {
     "slimps_save": "6",
     "slimps_exchange_is_read": "7",
     "slimps_note_position": "8",
+    "slimps_trace_finish": "8",
+    "slimps_trace_span": "8",
+    "slimps_trace_start": "8",
 }
 # As version 1.0 was.
 FIRST = os.path.abspath("tests/worker/capi/c_api_1_0")
@@ -144,6 +154,7 @@ class Package(unittest.TestCase):
             "c_api_exchange.h": "slimps_exchange_settings used = SLIMPS_EXCHANGE_SETTINGS;",
             "c_api_figures.h": "slimps_decision used;",
             "c_api_gradients.h": "slimps_tensor used; slimps_updater none = 0; (void)none;",
+            "c_api_trace.h": "slimps_totals used; (void)slimps_trace_start(0);",
         }
         self.assertEqual(HEADERS, sorted(uses))
         for compiler, standard, name in [

@@ -4,7 +4,6 @@
 import os
 import statistics
 import subprocess
-import sys
 
 from bench.cluster import bound
 from bench.cluster import budgets
@@ -15,6 +14,7 @@ from bench.cluster import systems
 from bench.cluster import cluster_rows
 from bench.cluster import cluster_tables as tables
 from bench import common
+from cli import progress
 from cli import setup
 from slimps_launch import schema
 from slimps_launch import errors
@@ -162,7 +162,7 @@ class Bench:
         options = self.options
 
         def measure():
-            progress(
+            progress.note(
                 "%s: measuring the threshold table of %s"
                 % (
                     model,
@@ -219,7 +219,7 @@ class Bench:
             if line.startswith("decision") or name == "link":
                 said.append({"seconds": seconds, "from": name, "line": line})
                 if self.options.changes:
-                    progress("  %7.2f s  %s: %s" % (seconds, name, line))
+                    progress.note("  %7.2f s  %s: %s" % (seconds, name, line))
 
         pre_steps = PRE_STEPS if systems.decides(entry) else 0
         flags = [
@@ -274,10 +274,6 @@ class Bench:
         return row
 
 
-def progress(line):
-    print(line, file=sys.stderr, flush=True)
-
-
 def measure_in_turn(run, entries, model, milliseconds, repeats):
     """Runs `repeats` jobs of each system and returns {system: its jobs' figures}.
 
@@ -285,21 +281,23 @@ def measure_in_turn(run, entries, model, milliseconds, repeats):
     the machine affect all systems alike.
     """
     measured = {entry.name: [] for entry in entries}
-    for repeat in range(repeats):
-        for entry in entries:
-            row = run.measure(entry, model, milliseconds)
-            measured[entry.name].append(row)
-            progress(
-                "%s, %s, %d of %d: %.1f ms an iteration%s"
-                % (
-                    model,
-                    entry.name,
-                    repeat + 1,
-                    repeats,
-                    row["iteration_ms"],
-                    "" if row["workers_are_identical"] else "; THE WORKERS' WEIGHTS DIFFER",
+    with progress.Bar(repeats * len(entries), "jobs of " + model) as bar:
+        for repeat in range(repeats):
+            for entry in entries:
+                row = run.measure(entry, model, milliseconds)
+                measured[entry.name].append(row)
+                progress.note(
+                    "%s, %s, %d of %d: %.1f ms an iteration%s"
+                    % (
+                        model,
+                        entry.name,
+                        repeat + 1,
+                        repeats,
+                        row["iteration_ms"],
+                        "" if row["workers_are_identical"] else "; THE WORKERS' WEIGHTS DIFFER",
+                    )
                 )
-            )
+                bar.advance()
     return measured
 
 
@@ -351,7 +349,7 @@ def keep(path, report):
         try:
             out_files.save_json(path, report)
         except errors.LaunchError as error:
-            progress("slimps: %s; going on" % error)
+            progress.note("slimps: %s; going on" % error)
 
 
 def main(arguments):

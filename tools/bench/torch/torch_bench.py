@@ -8,11 +8,11 @@ run in turn, as in slimps bench cluster.
 
 import os
 import statistics
-import sys
 
 from bench.cluster import cluster_job as jobs
 from bench.cluster import net
 from bench import common
+from cli import progress
 from cli import python_package
 from cli import setup
 from bench.common import Parser, markdown_table, name_list, number, text_table, verdict
@@ -151,12 +151,14 @@ class TorchJob(jobs.Job):
         )
 
 
-def progress(line):
-    print(line, file=sys.stderr, flush=True)
-
-
 def measure(options, network, programs, package):
     """Runs all jobs and returns {(system, batch): one row per job}."""
+    jobs = len(options.batch) * options.repeats * len(options.systems)
+    with progress.Bar(jobs, "jobs") as bar:
+        return measure_all(options, network, programs, package, bar)
+
+
+def measure_all(options, network, programs, package, bar):
     measured = {}
     for batch in options.batch:
         for repeat in range(options.repeats):
@@ -177,10 +179,11 @@ def measure(options, network, programs, package):
                 }
                 row["iteration_ms"] = max(report["iteration_ms"] for report in reports)
                 measured.setdefault((system, batch), []).append(row)
-                progress(
+                progress.note(
                     "batch %d, %s, %d of %d: %.1f ms a step"
                     % (batch, system, repeat + 1, options.repeats, row["iteration_ms"])
                 )
+                bar.advance()
     return measured
 
 

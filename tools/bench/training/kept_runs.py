@@ -12,11 +12,11 @@ thread.
 """
 
 import os
-import sys
 import time
 
 from bench import common
 from bench.common import Parser
+from cli import progress
 from cli import setup
 from cli import training_job
 from slimps_launch import out_files
@@ -111,10 +111,14 @@ class Trainer:
     def make(self, wanted):
         """Makes all runs that are not kept, and keeps them."""
         todo, seconds = self.left(wanted)
-        say(
+        progress.note(
             "%d runs, %d of them kept from before; the others take about %s on two idle cores"
             % (len(wanted), len(wanted) - len(todo), duration(seconds))
         )
+        with progress.Bar(len(todo), "runs") as bar:
+            self.make_each(todo, wanted, bar)
+
+    def make_each(self, todo, wanted, bar):
         for number, (training, task) in enumerate(todo):
             began = time.monotonic()
             summary = training_job.run(
@@ -133,7 +137,7 @@ class Trainer:
                     {name: row[name] for name in EVALUATION} for row in summary["evaluations"]
                 ]
             self.kept.keep(training, figures)
-            say(
+            progress.note(
                 "%d of %d, %s: accuracy %.2f %%, loss %.4f, %s; about %s left"
                 % (
                     number + 1,
@@ -145,6 +149,7 @@ class Trainer:
                     duration(self.left(wanted)[1]),
                 )
             )
+            bar.advance()
 
 
 def make_wanted(options, wanted):
@@ -162,10 +167,6 @@ def show(report, text, path):
     print(text, flush=True)
     if path:
         out_files.save_json(path, report)
-
-
-def say(line):
-    print(line, file=sys.stderr, flush=True)
 
 
 # ---- flags that the training benches share

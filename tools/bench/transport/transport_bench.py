@@ -13,13 +13,13 @@ partitions of its default size, 1 MiB.
 import argparse
 import os
 import re
-import sys
 
 from bench import common
 from bench import bench_processes
 from bench.transport import curve_runs
 from bench.transport import transport_runs as runs
 from bench.transport import transport_tables as tables
+from cli import progress
 from cli import setup
 from bench.common import name_list, number
 from slimps_launch import out_files
@@ -182,14 +182,15 @@ def measure(options, programs):
 
     def say(row):
         results.append(row)
-        print("slimps bench: " + tables.line(results, row), file=sys.stderr, flush=True)
+        progress.note("slimps bench: " + tables.line(results, row))
 
-    with bench_processes.Processes() as processes:
-        for transport in options.transports:
-            for shape in options.shapes:
-                with runs.Stage(processes, programs, transport, shape) as stage:
-                    measured = curve_runs if options.curve else runs
-                    measured.measure_stage(stage, options, say)
+    stages = [(transport, shape) for transport in options.transports for shape in options.shapes]
+    with bench_processes.Processes() as processes, progress.Bar(len(stages), "stages") as bar:
+        for transport, shape in stages:
+            with runs.Stage(processes, programs, transport, shape) as stage:
+                measured = curve_runs if options.curve else runs
+                measured.measure_stage(stage, options, say)
+            bar.advance()
     return results
 
 

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Grafana dashboard asks for metrics that there are, as their kinds want it."""
+
+import json
+import os
+import re
+import unittest
+
+WATCH = os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "..", "watch")
+METRIC = re.compile(
+    r"\{\"(slimps_\w+)\",\s*(?:\"[^\"]*\",?\s*)+MetricKind::k(\w+),\s*\{([^}]*)\}", re.DOTALL
+)
+OF_NODES = {"role", "rank"}  # labels that whoever exports a metric adds
+
+
+def read(name):
+    with open(os.path.join(WATCH, name), encoding="utf-8") as text:
+        return text.read()
+
+
+class GrafanaTest(unittest.TestCase):
+    def setUp(self):
+        self.metrics = {
+            name: (kind, set(re.findall(r"\w+", labels)))
+            for name, kind, labels in METRIC.findall(read("metrics.cc"))
+        }
+        self.board = json.loads(read("grafana.json"))
+        self.targets = [target for panel in self.board["panels"] for target in panel["targets"]]
+
+    def test_every_metric_of_the_catalogue_has_a_panel_and_no_other(self):
+        self.assertEqual(read("metrics.cc").count("MetricKind::k"), len(self.metrics))
+        asked = {
+            name for target in self.targets for name in re.findall(r"slimps_\w+", target["expr"])
+        }
+        self.assertEqual(set(self.metrics), asked)
+
+    def test_counters_are_shown_by_their_rate_and_gauges_as_they_are(self):
+        for target in self.targets:
+            for function, name in re.findall(r"(\w*)\(?(slimps_\w+)", target["expr"]):
+                is_counter = self.metrics[name][0] == "Counter"
+                self.assertEqual(is_counter, name.endswith("_total"), name)
+                self.assertEqual(is_counter, function in ("rate", "increase"), target["expr"])
+
+    def test_labels_are_those_that_the_metrics_have(self):
+        for target in self.targets:
+            kept = re.findall(r"by \(([^)]*)\)", target["expr"])
+            known = OF_NODES.union(
+                *(self.metrics[name][1] for name in re.findall(r"slimps_\w+", target["expr"]))
+            )
+            for label in re.findall(r"\w+", " ".join(kept)):
+                self.assertIn(label, known, target["expr"])
+            for label in re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]):
+                self.assertIn(label, kept[0] if kept else known, target["expr"])
+
+    def test_all_data_comes_from_the_source_and_the_job_that_are_chosen(self):
+        variables = {one["name"]: one for one in self.board["templating"]["list"]}
+        self.assertEqual("prometheus", variables["datasource"]["query"])
+        self.assertEqual("query", variables["job"]["type"])
+        for part in self.board["panels"] + self.targets:
+            self.assertEqual("${datasource}", part["datasource"]["uid"])
+        for target in self.targets:
+            chosen = re.findall(r"slimps_\w+(\{job=\"\$job\"\})?", target["expr"])
+            self.assertTrue(all(chosen), target["expr"])
+
+    def test_panels_do_not_cover_each_other(self):
+        places = [tuple(panel["gridPos"].values()) for panel in self.board["panels"]]
+        self.assertEqual(len(places), len(set(places)))
+        self.assertTrue(all(x + w <= 24 for _, w, x, _ in places))
+
+
+if __name__ == "__main__":
+    unittest.main()
