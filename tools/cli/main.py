@@ -8,6 +8,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 
 from bench import bench_command  # noqa: E402
+from cli import debian_package  # noqa: E402
 from cli import decisions  # noqa: E402
 from cli import demo_runs  # noqa: E402
 from cli import lint  # noqa: E402
@@ -38,6 +39,7 @@ USAGE = """usage: slimps COMMAND [ARGUMENT ...]
   worker   one worker of a job that is started by hand (also: scheduler, server); takes what DMLC_*
            variables say, and the flags that worker --help lists
   wheel    build the wheel, which runs without Debian's packages: wheel --out DIR
+  deb      build the Debian package: daemons, units, command, Python, C: deb [--out DIR]
   install-python   build the wheel and install it: install-python [--python PATH] [--target DIR]
   bench    measure codecs and jobs, beside what memory, ZeroMQ and others allow:
            bench %(kinds)s
@@ -123,6 +125,7 @@ def main(arguments):
         "bench": bench_command.main,
         "lint": lint.run,
         "wheel": python_wheel.main,
+        "deb": debian_package.main,
         "install-python": python_package.install,
         "plan": plan_command.main,
         "decisions": decisions.main,

@@ -14,7 +14,7 @@ import tempfile
 from cli import pip_environment
 from cli import setup
 
-PACKAGE = os.path.join("bazel-bin", "python", "package")
+PACKAGE = os.path.join("python", "package")
 PLATFORM = "manylinux_2_35_x86_64"
 DIGITS = "/usr/lib/python3/dist-packages/sklearn/datasets/data/digits.csv.gz"
 METADATA = """Metadata-Version: 2.4
@@ -48,24 +48,27 @@ def write(path, text):
         out.write(text)
 
 
-def stage(tree):
-    """Fills the folder `tree` with what is built here, in the layout of a wheel."""
+def version():
+    return read(os.path.join(setup.REPOSITORY, "VERSION")).strip()
+
+
+def stage(tree, built=setup.BUILT):
+    """Fills the folder `tree` with what is in `built`, in the layout of a wheel."""
     launch = os.path.join(tree, "slimps_launch")
     left_out = shutil.ignore_patterns("__pycache__", "BUILD", "README.md")
-    shutil.copytree(os.path.join(setup.REPOSITORY, PACKAGE), tree, ignore=left_out)
+    shutil.copytree(os.path.join(built, PACKAGE), tree, ignore=left_out)
     shutil.copytree(
         os.path.join(setup.REPOSITORY, "python", "slimps_launch"), launch, ignore=left_out
     )
     os.mkdir(os.path.join(launch, "bin"))
     for name in setup.DAEMONS:
-        shutil.copy(setup.program_path(name), os.path.join(launch, "bin"))
+        shutil.copy(setup.program_path(name, built), os.path.join(launch, "bin"))
     shutil.copy(DIGITS, launch)
-    version = read(os.path.join(setup.REPOSITORY, "VERSION")).strip()
-    info = os.path.join(tree, "slimps-%s.dist-info" % version)
+    info = os.path.join(tree, "slimps-%s.dist-info" % version())
     os.makedirs(os.path.join(info, "licenses"))
     shutil.copy(os.path.join(setup.REPOSITORY, "LICENSE"), os.path.join(info, "licenses"))
     readme = read(os.path.join(setup.REPOSITORY, "README.md"))
-    write(os.path.join(info, "METADATA"), METADATA % (version, readme))
+    write(os.path.join(info, "METADATA"), METADATA % (version(), readme))
     write(os.path.join(info, "WHEEL"), WHEEL)
     write(os.path.join(info, "entry_points.txt"), ENTRY_POINTS)
     set_modes(tree)
@@ -112,15 +115,20 @@ def isolate(tree, patchelf):
     setup.run([patchelf, "--rename-dynamic-symbols", names] + bundled + [library] + daemons)
 
 
+def build_package(further_targets):
+    """Builds the Python package and further targets."""
+    # An earlier build may have left more there.
+    shutil.rmtree(os.path.join(setup.BUILT, PACKAGE), ignore_errors=True)
+    setup.build(["//python:package"] + further_targets)
+
+
 def build(out):
     """Builds the wheel into the folder `out`. Returns its path. Equal inputs give equal bytes.
 
     SetupError: a step failed, for example because pip cannot install auditwheel.
     """
     setup.install_packages()
-    # An earlier build may have left more there.
-    shutil.rmtree(os.path.join(setup.REPOSITORY, PACKAGE), ignore_errors=True)
-    setup.build(["//python:package"] + [setup.PROGRAMS[name][0] for name in setup.DAEMONS])
+    build_package([setup.PROGRAMS[name][0] for name in setup.DAEMONS])
     python = pip_environment.ensure("wheel")
     tools = os.path.dirname(python)
     # The year 1980 is where the format of archives begins.

@@ -11,6 +11,7 @@ from slimps_launch import errors
 REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 PACKAGE_LIST = os.path.join(REPOSITORY, "tools", "debian_packages.txt")
 TEST_PACKAGE_LIST = os.path.join(REPOSITORY, "tools", "debian_test_packages.txt")
+BUILT = os.path.join(REPOSITORY, "bazel-bin")
 
 # The programs, and the target and file of each.
 PROGRAMS = {
@@ -137,8 +138,8 @@ def build(targets, options=()):
         raise SetupError("the build failed (see above): bazel build " + " ".join(targets))
 
 
-def program_path(name):
-    return os.path.join(REPOSITORY, "bazel-bin", PROGRAMS[name][1])
+def program_path(name, built=BUILT):
+    return os.path.join(built, PROGRAMS[name][1])
 
 
 def ensure_programs(names):
