@@ -33,12 +33,14 @@ class StallTest(unittest.TestCase):
             cluster.wait_for_line("worker0", "step 2/")
             cluster.kill("worker1", signal.SIGSTOP)
             cluster.wait_for_line("scheduler", "worker 1 has not been heard for ")
+            cluster.wait_for_line("scheduler", " s for worker 1: s:")
             state = state_of(cluster)
             states = {(node["role"], node["rank"]): node["state"] for node in state["nodes"]}
             self.assertEqual("slow", states["worker", 1])
             self.assertTrue(any("worker 1" in stall["text"] for stall in state["stalls"]), state)
             cluster.kill("worker1", signal.SIGCONT)
             cluster.wait_for_line("scheduler", "worker 1 is heard again after ")
+            cluster.wait_for_line("scheduler", " goes on after ")
 
 
 if __name__ == "__main__":
