@@ -95,6 +95,18 @@ TEST_F(TraceJson, AnEventSaysItsElementsIfItKnowsThem) {
             events[0]["args"]);
 }
 
+TEST_F(TraceJson, WhatIsNotOfATensorHasItsNameAlone) {
+  Log().Add(TraceStage::kForward, {"Net", 0, 3}, At(0), At(1));
+  Log().Add(TraceStage::kNews, {"worker 0 has joined"}, At(2), At(2));
+  const std::vector<Json> events = OfPhase(Written(), "X");
+  ASSERT_EQ(2u, events.size());
+  EXPECT_EQ("Net", events[0]["name"]);
+  EXPECT_EQ("forward", events[0]["cat"]);
+  EXPECT_EQ(3, events[0]["args"]["round"]);
+  EXPECT_EQ("worker 0 has joined", events[1]["name"]);
+  EXPECT_EQ("news", events[1]["cat"]);
+}
+
 TEST_F(TraceJson, TheFileSaysWhichProcessItIsOf) {
   Log().SetProcessName("worker 3 \"the\\last\"");
   const Json file = Written();
@@ -134,7 +146,8 @@ TEST_F(TraceJson, EveryStageHasItsNameAndRowsComeInTheJourneysOrder) {
   std::vector<std::string> names;
   for (const auto& [tid, name] : Rows(file)) names.push_back(name);
   EXPECT_EQ((std::vector<std::string>{"compute", "wait", "copy", "encode", "send", "pull", "decode",
-                                      "local_update", "aggregate", "reply", "decide"}),
+                                      "local_update", "aggregate", "reply", "decide", "forward",
+                                      "backward", "step", "call", "phase", "news"}),
             names);
   for (const Json& event : OfPhase(file, "M")) {
     if (event["name"] == "thread_sort_index") {

@@ -210,7 +210,7 @@ class RunTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             ended = os.path.join(folder, "ended")
             job = "trap 'touch %s; exit 0' TERM; echo begun; sleep 60 & wait" % ended
-            with mock.patch("builtins.print", side_effect=SystemExit(143)):
+            with mock.patch("cli.progress.note", side_effect=SystemExit(143)):
                 with self.assertRaises(SystemExit):
                     calibrate.run(["sh", "-c", job], 1)
             self.assertTrue(os.path.exists(ended))
