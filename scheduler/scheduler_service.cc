@@ -133,7 +133,7 @@ Observation SchedulerService::Observe(const Looking& looking) {
   seen.view = state_.View(clock_->Now(), looking.known_version);
   seen.news = std::exchange(news_, {});
   for (SchedulerState::Report& report : state_.TakeReports()) {
-    seen.reports.emplace_back(Place(report.node.role(), report.node.rank()),
+    seen.reports.emplace_back(NodePlace(report.node.role(), report.node.rank()),
                               std::move(report.bytes));
   }
   return seen;

@@ -34,7 +34,7 @@ struct Figures {
   std::map<uint32_t, double> waited_for;   // by worker: part of the time, most of any server
 };
 
-using RatesMap = std::map<Place, NodeRates>;
+using RatesMap = std::map<NodePlace, NodeRates>;
 
 Figures FiguresOf(const RatesMap& nodes, uint32_t num_workers, absl::Duration window,
                   SteadyTime now);

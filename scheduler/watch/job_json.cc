@@ -35,7 +35,7 @@ std::string_view PhaseName(JobView::Phase phase) {
   return "";
 }
 
-const TakenReport* FindReport(const JobPicture& picture, const Place& place) {
+const TakenReport* FindReport(const JobPicture& picture, const NodePlace& place) {
   const auto found = picture.reports.find(place);
   return found == picture.reports.end() ? nullptr : &found->second;
 }
@@ -49,7 +49,7 @@ Json CallJson(const TakenReport* taken, SteadyTime now) {
           {"where", activity.where()}};
 }
 
-Json NodeJson(const JobPicture& picture, const NodeView& node, const std::set<Place>& blamed) {
+Json NodeJson(const JobPicture& picture, const NodeView& node, const std::set<NodePlace>& blamed) {
   const TakenReport* const taken = FindReport(picture, node.place);
   const bool is_worker = node.place.first == wire::WORKER;
   const auto state = StateOf(node, taken, blamed, picture.heartbeat_interval, picture.now);
@@ -100,9 +100,9 @@ Json MissingJson(wire::Role role, uint32_t rank) {
 }
 
 Json NodesJson(const JobPicture& picture) {
-  std::map<Place, const NodeView*> there;
+  std::map<NodePlace, const NodeView*> there;
   for (const NodeView& node : picture.view.nodes) there[node.place] = &node;
-  std::set<Place> blamed;
+  std::set<NodePlace> blamed;
   for (const Stall& stall : picture.stalls) {
     blamed.insert(stall.blamed.begin(), stall.blamed.end());
   }

@@ -10,7 +10,7 @@
 namespace slimps {
 namespace {
 
-NodeSamples OfPlace(const Place& place, const JobView& view, const ReportMap& reports,
+NodeSamples OfPlace(const NodePlace& place, const JobView& view, const ReportMap& reports,
                     const SchedulerCounts& counts) {
   NodeSamples samples{.role = RoleName(place.first), .rank = place.second, .report = {}};
   const auto node = std::ranges::find(view.nodes, place, &NodeView::place);

@@ -15,13 +15,13 @@
 
 namespace slimps {
 
-using Place = std::pair<wire::Role, uint32_t>;  // role and rank
+using NodePlace = std::pair<wire::Role, uint32_t>;  // role and rank
 
 // A member of the job.
 struct NodeView {
   // kGone: its place waits for a new process. kAway: the job goes on without it.
   enum class State { kThere, kGone, kAway, kLeft };
-  Place place;
+  NodePlace place;
   std::string host;
   uint64_t pid = 0;
   uint32_t restarts = 0;
@@ -37,15 +37,15 @@ struct OpenBarrier {
   uint64_t ticket = 0;
   std::string purpose;
   bool sums = false;  // it sums numbers
-  std::vector<Place> missing;
+  std::vector<NodePlace> missing;
 
   friend bool operator==(const OpenBarrier&, const OpenBarrier&) = default;
 };
 
 // Keys that some workers have declared.
 struct Undeclared {
-  std::vector<std::string> keys;  // typed names, at most eight
-  std::vector<Place> missing;     // workers that have not declared all of these
+  std::vector<std::string> keys;   // typed names, at most eight
+  std::vector<NodePlace> missing;  // workers that have not declared all of these
 
   friend bool operator==(const Undeclared&, const Undeclared&) = default;
 };
@@ -60,7 +60,7 @@ struct JobView {
   std::vector<NodeView> nodes;  // servers before workers, each by rank
   std::vector<OpenBarrier> barriers;
   Undeclared undeclared;
-  std::vector<Place> unreported;           // workers whose report the next decision lacks
+  std::vector<NodePlace> unreported;       // workers whose report the next decision lacks
   std::optional<wire::CodecMap> decision;  // if it is newer than what the caller knows
   std::vector<std::string> refusals;       // newest last
 };

@@ -42,7 +42,7 @@ JobWatch::JobWatch(const Options& options, SteadyTime began)
   view_.num_servers = options.num_servers;
 }
 
-void JobWatch::TakeReport(const Place& node, std::string_view bytes, SteadyTime now) {
+void JobWatch::TakeReport(const NodePlace& node, std::string_view bytes, SteadyTime now) {
   std::optional<watch::NodeReport> report = ParseNodeReport(
       bytes, {.num_workers = options_.num_workers, .num_servers = options_.num_servers});
   if (!report.has_value()) {
@@ -50,7 +50,7 @@ void JobWatch::TakeReport(const Place& node, std::string_view bytes, SteadyTime 
     return;
   }
   rates_[node].Add(*report, now);
-  if (node == Place(wire::WORKER, 0)) {
+  if (node == NodePlace(wire::WORKER, 0)) {
     for (const watch::TensorFigures& tensor : report->tensors()) {
       key_names_.try_emplace(HashText(tensor.name()), tensor.name());
     }

@@ -44,7 +44,7 @@ class JobWatch final {
   JobWatch(const Options& options, SteadyTime began);
 
   // Takes what a node says of itself. Drops and counts what is no NodeReport.
-  void TakeReport(const Place& node, std::string_view bytes, SteadyTime now);
+  void TakeReport(const NodePlace& node, std::string_view bytes, SteadyTime now);
 
   // Takes what the scheduler knows now, and the lines that it has logged since the last call.
   // Returns the lines about waits that must be logged now.

@@ -23,7 +23,7 @@ struct TakenReport {
 };
 
 // The newest report of each node.
-using ReportMap = std::map<Place, TakenReport>;
+using ReportMap = std::map<NodePlace, TakenReport>;
 
 struct ReportLimits {
   uint32_t num_workers = 1;

@@ -6,7 +6,7 @@
 namespace slimps {
 
 std::string_view StateOf(const NodeView& node, const TakenReport* report,
-                         const std::set<Place>& blamed, absl::Duration heartbeat_interval,
+                         const std::set<NodePlace>& blamed, absl::Duration heartbeat_interval,
                          SteadyTime now) {
   switch (node.state) {
     case NodeView::State::kGone:

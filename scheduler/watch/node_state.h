@@ -22,7 +22,7 @@ namespace slimps {
 //   left     it has said goodbye
 // `report` may be null.
 std::string_view StateOf(const NodeView& node, const TakenReport* report,
-                         const std::set<Place>& blamed, absl::Duration heartbeat_interval,
+                         const std::set<NodePlace>& blamed, absl::Duration heartbeat_interval,
                          SteadyTime now);
 
 }  // namespace slimps

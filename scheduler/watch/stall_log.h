@@ -21,7 +21,7 @@ namespace slimps {
 struct Stall {
   std::string text;
   absl::Duration age;
-  std::vector<Place> blamed;
+  std::vector<NodePlace> blamed;
 };
 
 // Thread-compatible.

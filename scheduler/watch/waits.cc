@@ -18,7 +18,7 @@ constexpr size_t kMaxNamed = 2;        // tensors in one line
 constexpr int kReportedNames = 8;      // a server names no more of a round
 constexpr size_t kMaxTextBytes = 120;  // of what others wrote
 
-std::string Name(const Place& place) { return NodeName(place.first, place.second); }
+std::string Name(const NodePlace& place) { return NodeName(place.first, place.second); }
 
 // Finds the waits of one moment.
 class Finder final {
@@ -46,19 +46,19 @@ class Finder final {
     return wait;
   }
 
-  const NodeView* FindNode(const Place& place) const {
+  const NodeView* FindNode(const NodePlace& place) const {
     const auto found = std::ranges::find(view_.nodes, place, &NodeView::place);
     return found == view_.nodes.end() ? nullptr : &*found;
   }
 
-  bool IsLate(const Place& place) const {
+  bool IsLate(const NodePlace& place) const {
     const NodeView* const node = FindNode(place);
     return node == nullptr || node->state != NodeView::State::kThere ||
            node->unheard >= kLateIntervals * options_.heartbeat_interval;
   }
 
   // Returns "worker 1: last call push 12 s ago, at train.py:31", or what else is known of it.
-  std::string Describe(const Place& place) const {
+  std::string Describe(const NodePlace& place) const {
     const std::string name = Name(place);
     const NodeView* const node = FindNode(place);
     if (node == nullptr) return absl::StrCat(name, ": not there");
@@ -79,7 +79,7 @@ class Finder final {
     return absl::StrCat(text, ", at ", OneLine(activity.where(), kMaxTextBytes));
   }
 
-  std::string DescribeAll(const std::vector<Place>& places) const {
+  std::string DescribeAll(const std::vector<NodePlace>& places) const {
     std::string text;
     for (size_t i = 0; i < std::min(places.size(), kMaxDescribed); ++i) {
       absl::StrAppend(&text, "; ", Describe(places[i]));
@@ -130,7 +130,7 @@ class Finder final {
 
   // A round is open for `seconds` by a report of a server. A server that is late may have finished
   // it, so its word ages no more.
-  absl::Duration AgeOf(const Place& server, const TakenReport& taken, double seconds) const {
+  absl::Duration AgeOf(const NodePlace& server, const TakenReport& taken, double seconds) const {
     const absl::Duration since = IsLate(server) ? absl::ZeroDuration() : now_ - taken.at;
     return absl::Seconds(seconds) + since;
   }
@@ -178,7 +178,7 @@ class Finder final {
     wait.over = absl::StrCat("round ", *oldest, " goes on");
   }
 
-  void AddUnfinished(const Place& server, const watch::OpenRounds& round, absl::Duration age) {
+  void AddUnfinished(const NodePlace& server, const watch::OpenRounds& round, absl::Duration age) {
     Wait& wait = Add(absl::StrCat("unfinished ", Name(server)));
     wait.age = age;
     wait.before = absl::StrCat(Name(server), " has not finished round ", round.round(), " for ");
@@ -221,7 +221,7 @@ class Finder final {
     }
   }
 
-  void AddAgreement(const std::string& what, const std::vector<Place>& missing, Wait* wait) {
+  void AddAgreement(const std::string& what, const std::vector<NodePlace>& missing, Wait* wait) {
     wait->before = absl::StrCat(what, " waits ");
     wait->after = absl::StrCat(" for ", NodeNames(missing), DescribeAll(missing));
     wait->over = absl::StrCat(what, " goes on");

@@ -23,8 +23,8 @@ struct Wait {
   absl::Duration patience;            // how long it may last
   std::string before;
   std::string after;
-  std::string over;           // "round 120 goes on"; "": other lines tell its end
-  std::vector<Place> blamed;  // whom it waits for
+  std::string over;               // "round 120 goes on"; "": other lines tell its end
+  std::vector<NodePlace> blamed;  // whom it waits for
 };
 
 struct WaitOptions {

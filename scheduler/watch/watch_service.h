@@ -23,8 +23,8 @@ namespace slimps {
 // What the scheduler hands over at once.
 struct Observation {
   JobView view;
-  std::vector<std::string> news;                       // lines that were logged
-  std::vector<std::pair<Place, std::string>> reports;  // NodeReports as they came
+  std::vector<std::string> news;                           // lines that were logged
+  std::vector<std::pair<NodePlace, std::string>> reports;  // NodeReports as they came
 };
 
 // Thread-safe.

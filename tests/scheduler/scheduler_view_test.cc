@@ -14,8 +14,8 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-constexpr Place kFirst = {wire::WORKER, 0};
-constexpr Place kSecond = {wire::WORKER, 1};
+constexpr NodePlace kFirst = {wire::WORKER, 0};
+constexpr NodePlace kSecond = {wire::WORKER, 1};
 
 TEST_F(SchedulerStateTest, TheViewHasWhoIsThereAndForHowLongItIsSilent) {
   Register(kWorker0);
@@ -31,7 +31,7 @@ TEST_F(SchedulerStateTest, TheViewHasWhoIsThereAndForHowLongItIsSilent) {
   const JobView running = state_->View(clock_.Now(), 0);
   EXPECT_EQ(JobView::Phase::kRunning, running.phase);
   ASSERT_THAT(running.nodes, SizeIs(3));
-  EXPECT_EQ(Place(wire::SERVER, 0), running.nodes[0].place);
+  EXPECT_EQ(NodePlace(wire::SERVER, 0), running.nodes[0].place);
   Goodbye(kWorker0);
   EXPECT_EQ(NodeView::State::kLeft, state_->View(clock_.Now(), 0).nodes[1].state);
 }

@@ -64,7 +64,7 @@ TEST(NodeRatesTest, FewReportsAreKept) {
 TEST(FiguresTest, WorkersAreSummedAndServersCompared) {
   RatesMap nodes;
   for (const double seconds : {1.0, 2.0}) {
-    for (const Place& place : {kWorker0, kWorker1}) {
+    for (const NodePlace& place : {kWorker0, kWorker1}) {
       watch::NodeReport report = PushedBytes(seconds, 100 * seconds);
       AddSample(Metric::kPayloadBytes, {"pull", "none"}, 1000 * seconds, &report);
       AddSample(Metric::kRawBytes, {"push"}, 3200 * seconds, &report);

@@ -30,7 +30,7 @@ class JobWatchTest : public testing::Test {
     now_ = SteadyTime() + absl::Seconds(seconds);
     return watch_->Observe(view_, news, now_);
   }
-  void Report(const Place& place, const watch::NodeReport& report) {
+  void Report(const NodePlace& place, const watch::NodeReport& report) {
     watch_->TakeReport(place, report.SerializeAsString(), now_);
   }
 

@@ -26,10 +26,10 @@ class WaitsTest : public testing::Test {
     }
     return lines;
   }
-  void Report(const Place& place, watch::NodeReport report) {
+  void Report(const NodePlace& place, watch::NodeReport report) {
     reports_[place] = {std::move(report), now_};
   }
-  void ReportRound(const Place& server, const watch::OpenRounds& open) {
+  void ReportRound(const NodePlace& server, const watch::OpenRounds& open) {
     watch::NodeReport report;
     *report.add_open_rounds() = open;
     Report(server, std::move(report));

@@ -13,10 +13,10 @@
 
 namespace slimps {
 
-inline constexpr Place kWorker0 = {wire::WORKER, 0};
-inline constexpr Place kWorker1 = {wire::WORKER, 1};
-inline constexpr Place kServer0 = {wire::SERVER, 0};
-inline constexpr Place kServer1 = {wire::SERVER, 1};
+inline constexpr NodePlace kWorker0 = {wire::WORKER, 0};
+inline constexpr NodePlace kWorker1 = {wire::WORKER, 1};
+inline constexpr NodePlace kServer0 = {wire::SERVER, 0};
+inline constexpr NodePlace kServer1 = {wire::SERVER, 1};
 
 inline JobView RunningJob() {
   JobView view;
@@ -25,13 +25,13 @@ inline JobView RunningJob() {
   view.num_workers = 2;
   view.num_servers = 2;
   uint64_t pid = 10;
-  for (const Place& place : {kServer0, kServer1, kWorker0, kWorker1}) {
+  for (const NodePlace& place : {kServer0, kServer1, kWorker0, kWorker1}) {
     view.nodes.push_back({.place = place, .host = "alpha", .pid = pid++});
   }
   return view;
 }
 
-inline NodeView* NodeOf(const Place& place, JobView* view) {
+inline NodeView* NodeOf(const NodePlace& place, JobView* view) {
   for (NodeView& node : view->nodes) {
     if (node.place == place) return &node;
   }
