@@ -32,7 +32,7 @@ extern "C" {
 slimps_status slimps_trace_start(const char* path) {
   return slimps::Guarded(__func__, [=]() -> absl::Status {
     SLIMPS_RETURN_IF_ERROR(slimps::CheckText("path", path));
-    if (slimps::TraceLog::Global().on()) {
+    if (slimps::TraceLog::Global().recording()) {
       return absl::FailedPreconditionError("this process records already");
     }
     SLIMPS_RETURN_IF_ERROR(slimps::CheckTracePath(path));
@@ -57,7 +57,7 @@ slimps_status slimps_trace_finish(const char* path, uint32_t rank) {
   return slimps::Guarded(__func__, [=]() -> absl::Status {
     SLIMPS_RETURN_IF_ERROR(slimps::CheckText("path", path));
     slimps::TraceLog& log = slimps::TraceLog::Global();
-    if (!log.on()) return absl::FailedPreconditionError("this process does not record");
+    if (!log.recording()) return absl::FailedPreconditionError("this process does not record");
     log.Stop();
     log.SetProcessName(absl::StrCat(slimps::kRole, " ", rank));
     return log.WriteTo(slimps::TracePartPath(path, slimps::kRole, rank));

@@ -89,6 +89,7 @@ struct TraceLog::State {
   std::atomic<uint64_t> offered{0};  // events, kept or dropped
   mutable Mutex mutex;
   std::vector<std::shared_ptr<Buffer>> buffers ABSL_GUARDED_BY(mutex);
+  bool recorded ABSL_GUARDED_BY(mutex) = false;  // what Start began may be written yet
   std::string process_name ABSL_GUARDED_BY(mutex);
   WallAnchor job_time ABSL_GUARDED_BY(mutex);
 };
@@ -106,6 +107,7 @@ void TraceLog::Start(std::string_view process_name, size_t max_events, const Clo
   MutexLock lock(&state_->mutex);
   clock_ = nullptr;
   state_->watched = false;
+  state_->recorded = true;
   state_->process_name = process_name;
   state_->buffers.clear();
   state_->max_events = max_events;
@@ -115,12 +117,21 @@ void TraceLog::Start(std::string_view process_name, size_t max_events, const Clo
   clock_ = clock;
 }
 
-void TraceLog::Stop() { clock_ = nullptr; }
+bool TraceLog::recording() const {
+  MutexLock lock(&state_->mutex);
+  return on() && !state_->watched;
+}
+
+void TraceLog::Stop() {
+  MutexLock lock(&state_->mutex);
+  clock_ = nullptr;
+  if (state_->buffers.empty()) state_->recorded = false;
+}
 
 void TraceLog::Watch(const Clock* clock) {
   MutexLock lock(&state_->mutex);
-  const bool was_recorded = !state_->watched && !state_->buffers.empty();  // and may be written yet
-  if (on() || was_recorded) return;
+  // Not `buffers`: a thread that saw the log on may have added one since EndWatch.
+  if (on() || state_->recorded) return;
   state_->buffers.clear();
   state_->watched = true;
   ++state_->generation;

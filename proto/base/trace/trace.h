@@ -93,7 +93,10 @@ class TraceLog final {
   // Ends what Watch began. A recording that Start began goes on.
   void EndWatch();
 
-  // True while recording. Publishes nothing: a thread that sees it late misses an event.
+  // True from Start to Stop.
+  bool recording() const;
+
+  // True while spans are kept, by Start or by Watch. Publishes nothing: a thread that sees it late misses an event.
   bool on() const { return clock_.load(std::memory_order_relaxed) != nullptr; }
 
   // Returns the time of the clock that spans read; InfinitePast when off.

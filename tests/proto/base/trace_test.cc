@@ -73,6 +73,21 @@ TEST_F(TraceTest, AWatchKeepsTheNewestEventsOfAThread) {
   EXPECT_TRUE(Log().Events().empty());
 }
 
+TEST_F(TraceTest, AWatchIsNoRecordingAndMayBeginAgain) {
+  Log().Start("a");
+  Log().Stop();
+  Log().Watch();
+  EXPECT_TRUE(Log().on());
+  EXPECT_FALSE(Log().recording());
+  Log().EndWatch();
+  Log().Watch();
+  EXPECT_TRUE(Log().on());
+  Log().Start("a");
+  EXPECT_TRUE(Log().recording());
+  Log().Stop();
+  EXPECT_FALSE(Log().recording());
+}
+
 TEST_F(TraceTest, AWatchReplacesNoRecording) {
   Log().Start("a");
   Log().Watch();
