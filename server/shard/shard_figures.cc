@@ -2,6 +2,7 @@
 #include "server/shard/shard_figures.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 
 namespace slimps {
@@ -9,15 +10,59 @@ namespace {
 
 constexpr uint32_t kNobody = std::numeric_limits<uint32_t>::max();
 
+// A set of workers, one bit each.
+class Workers final {
+ public:
+  void Resize(size_t workers) { words_.resize((workers + 63) / 64); }
+  void Set(uint32_t worker, bool in) {
+    const uint64_t bit = uint64_t{1} << (worker % 64);
+    uint64_t& word = words_[worker / 64];
+    word = in ? word | bit : word & ~bit;
+  }
+  void Add(const Workers& others) {
+    if (words_.size() < others.words_.size()) words_.resize(others.words_.size());
+    for (size_t i = 0; i < others.words_.size(); ++i) words_[i] |= others.words_[i];
+  }
+  // Returns the only worker in it; kNobody: there is none or several.
+  uint32_t Only() const {
+    uint32_t only = kNobody;
+    for (size_t i = 0; i < words_.size(); ++i) {
+      if (words_[i] == 0) continue;
+      if (only != kNobody || !std::has_single_bit(words_[i])) return kNobody;
+      only = static_cast<uint32_t>(64 * i) + static_cast<uint32_t>(std::countr_zero(words_[i]));
+    }
+    return only;
+  }
+  void AddTo(std::set<uint32_t>* set) const {
+    for (size_t i = 0; i < words_.size(); ++i) {
+      for (uint64_t left = words_[i]; left != 0; left &= left - 1) {
+        set->insert(static_cast<uint32_t>(64 * i) + static_cast<uint32_t>(std::countr_zero(left)));
+      }
+    }
+  }
+
+ private:
+  std::vector<uint64_t> words_;
+};
+
 }  // namespace
+
+// An open round while the lock is held.
+struct ShardFigures::OpenRound {
+  SteadyTime since = SteadyTime::InfiniteFuture();
+  uint64_t partitions = 0;
+  std::vector<const std::string*> tensors;  // which stay as long as the figures
+  Workers missing;
+};
 
 class ShardFigures::Wait final {
  public:
   std::string name;
+  uint32_t workers = 0;
   bool open = false;
   uint64_t round = 0;
   SteadyTime since;
-  std::vector<bool> lacks;   // by worker
+  Workers lacks;
   uint32_t alone = kNobody;  // the only worker that is lacking
 };
 
@@ -29,7 +74,8 @@ ShardFigures::Wait* ShardFigures::AddPartition(const std::string& name, uint32_t
   if (alone_.size() < workers) alone_.resize(workers);
   Wait& wait = waits_.emplace_back();
   wait.name = name;
-  wait.lacks.resize(workers);
+  wait.workers = workers;
+  wait.lacks.Resize(workers);
   return &wait;
 }
 
@@ -72,15 +118,19 @@ void ShardFigures::Open(Wait* wait, uint64_t round, absl::FunctionRef<bool(uint3
   if (!wait->open || wait->round != round) wait->since = now;
   wait->open = true;
   wait->round = round;
-  size_t lacking = 0;
-  uint32_t last = kNobody;
-  for (uint32_t worker = 0; worker < wait->lacks.size(); ++worker) {
-    wait->lacks[worker] = lacks(worker);
-    if (!wait->lacks[worker]) continue;
-    ++lacking;
-    last = worker;
+  for (uint32_t worker = 0; worker < wait->workers; ++worker) {
+    wait->lacks.Set(worker, lacks(worker));
   }
-  SetAlone(wait, lacking == 1 ? last : kNobody, now);
+  SetAlone(wait, wait->lacks.Only(), now);
+}
+
+bool ShardFigures::NotePush(Wait* wait, uint64_t round, uint32_t worker, bool lacks) {
+  const SteadyTime now = clock_->Now();
+  MutexLock lock(&mutex_);
+  if (!wait->open || wait->round != round) return false;
+  wait->lacks.Set(worker, lacks);
+  SetAlone(wait, wait->lacks.Only(), now);
+  return true;
 }
 
 void ShardFigures::Close(Wait* wait) {
@@ -91,6 +141,20 @@ void ShardFigures::Close(Wait* wait) {
 }
 
 void ShardFigures::AddTo(ShardSums* sums) const {
+  std::map<uint64_t, OpenRound> open;
+  Collect(sums, &open);
+  for (const auto& [number, part] : open) {
+    OpenRoundFigures& round = sums->open[number];
+    round.since = std::min(round.since, part.since);
+    round.partitions += part.partitions;
+    for (const std::string* name : part.tensors) {
+      if (round.tensors.size() < OpenRoundFigures::kMaxTensors) round.tensors.insert(*name);
+    }
+    part.missing.AddTo(&round.missing);
+  }
+}
+
+void ShardFigures::Collect(ShardSums* sums, std::map<uint64_t, OpenRound>* open) const {
   const SteadyTime now = clock_->Now();
   MutexLock lock(&mutex_);
   for (size_t i = 0; i < sums_.received.size(); ++i) {
@@ -109,12 +173,14 @@ void ShardFigures::AddTo(ShardSums* sums) const {
   }
   for (const Wait& wait : waits_) {
     if (!wait.open) continue;
-    OpenRoundFigures& round = sums->open[wait.round];
+    OpenRound& round = (*open)[wait.round];
     round.since = std::min(round.since, wait.since);
     ++round.partitions;
-    if (round.tensors.size() < OpenRoundFigures::kMaxTensors) round.tensors.insert(wait.name);
-    for (uint32_t worker = 0; worker < wait.lacks.size(); ++worker) {
-      if (wait.lacks[worker]) round.missing.insert(worker);
+    round.missing.Add(wait.lacks);
+    const auto is_it = [&wait](const std::string* name) { return *name == wait.name; };
+    if (round.tensors.size() < OpenRoundFigures::kMaxTensors &&
+        std::ranges::none_of(round.tensors, is_it)) {
+      round.tensors.push_back(&wait.name);
     }
   }
 }

@@ -74,6 +74,11 @@ class ShardFigures final {
   // lacking: it waits to be applied. Its time counts from the first call.
   void Open(Wait* wait, uint64_t round, absl::FunctionRef<bool(uint32_t worker)> lacks);
 
+  // Notes that `worker` has pushed and whether the open round still waits for it. Costs less than
+  // Open where there are many workers.
+  // Returns false, and does nothing, if this round is not open.
+  bool NotePush(Wait* wait, uint64_t round, uint32_t worker, bool lacks);
+
   // Notes that no round of the partition is open.
   void Close(Wait* wait);
 
@@ -89,6 +94,10 @@ class ShardFigures final {
 
   // Counts the partition among those that wait for `worker` alone, and no longer among others.
   void SetAlone(Wait* wait, uint32_t worker, SteadyTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  struct OpenRound;
+  // Adds to `sums` all but `sums->open`.
+  void Collect(ShardSums* sums, std::map<uint64_t, OpenRound>* open) const;
 
   const Clock* const clock_;
   mutable Mutex mutex_;

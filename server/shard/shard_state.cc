@@ -144,7 +144,13 @@ absl::StatusOr<uint64_t> ShardState::HandlePush(uint32_t worker, PushWork work) 
       figures_.CountRound(clock_->Now() - start);
       AnswerReady(slot);
     }
-    NoteCompletion(slot);
+    // Another worker's push changes nothing for the workers that lack.
+    if (partition.applies_at_once() ||
+        !figures_.NotePush(slot.wait, partition.version() + 1, worker,
+                           partition.WaitsFor(worker, /*clock=*/0))) {
+      NoteWait(slot);
+    }
+    QueueComplete(slot);
   } else {
     figures_.CountRepeat();
   }
@@ -212,7 +218,7 @@ void ShardState::HandlePull(const Origin& origin, PullWork work) {
     return;
   }
   next_deadline_ = std::min(next_deadline_, deadline);
-  if (slot.partition != nullptr) NoteWait(slot);
+  if (slot.partition != nullptr && slot.partition->applies_at_once()) NoteWait(slot);
 }
 
 absl::Status ShardState::Answer(Slot& slot, const WaitingPull& pull, CopyRoom room) {
@@ -321,6 +327,10 @@ bool ShardState::AnswerPutOff() {
 
 void ShardState::NoteCompletion(Slot& slot) {
   NoteWait(slot);
+  QueueComplete(slot);
+}
+
+void ShardState::QueueComplete(Slot& slot) {
   // After a failure no round is applied any more.
   if (slot.complete.has_value() || !failure_.ok() || !slot.partition->HasCompleteRound()) return;
   const Turn turn(-SendPriority(slot.partition->version() + 1, slot.priority), next_turn_++);
@@ -338,7 +348,7 @@ void ShardState::ApplyOne() {
   complete_.erase(complete_.begin());
   slot.complete.reset();
   ApplyNextRound(slot);
-  NoteCompletion(slot);
+  QueueComplete(slot);
 }
 
 void ShardState::Settle(Slot& slot) {
@@ -383,7 +393,7 @@ void ShardState::ExpirePulls() {
                                                  ": worker 0 has not initialised it in time")));
     }
     next_deadline_ = std::min(next_deadline_, slot.pulls.NextDeadline());
-    if (slot.partition != nullptr) NoteWait(slot);
+    if (slot.partition != nullptr && slot.partition->applies_at_once()) NoteWait(slot);
   }
 }
 

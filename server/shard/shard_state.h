@@ -212,7 +212,8 @@ class ShardState final {
   void AnswerLast(Slot& slot);
   // Tells `figures_` whom the slot's next round, or its pulls, wait for.
   void NoteWait(const Slot& slot);
-  void NoteCompletion(Slot& slot);
+  void NoteCompletion(Slot& slot);  // NoteWait, then QueueComplete
+  void QueueComplete(Slot& slot);
   void ApplyNextRound(Slot& slot);
   // Applies what is complete in `slot`. So what follows does not depend on when the thread found
   // time for it.
