@@ -21,8 +21,9 @@ namespace {
 
 // Returns what this machine's programs call `address`.
 std::string FromHere(const std::string& address) {
-  constexpr std::string_view kAny = "0.0.0.0:";
-  return address.starts_with(kAny) ? "127.0.0.1:" + address.substr(kAny.size()) : address;
+  const std::string port = address.substr(address.rfind(':'));
+  if (address == "0.0.0.0" + port) return "127.0.0.1" + port;
+  return address == "[::]" + port ? "[::1]" + port : address;
 }
 
 absl::Status WriteForThisUser(const std::string& path, const nlohmann::json& content) {
@@ -37,7 +38,7 @@ absl::Status WriteForThisUser(const std::string& path, const nlohmann::json& con
 
 absl::StatusOr<std::unique_ptr<WatchServers>> WatchServers::Start(const Options& options,
                                                                   WatchService* watch) {
-  std::unique_ptr<WatchServers> servers(new WatchServers(options.file));
+  std::unique_ptr<WatchServers> servers(new WatchServers());
   if (options.metrics_port.has_value()) {
     SLIMPS_ASSIGN_OR_RETURN(servers->metrics_, ServeMetrics(options.bind, *options.metrics_port,
                                                             [watch] { return watch->Metrics(); }));
@@ -59,13 +60,14 @@ absl::StatusOr<std::unique_ptr<WatchServers>> WatchServers::Start(const Options&
   SLIMPS_RETURN_IF_ERROR(Prefixed(started.status(), "--page_port"));
   servers->page_ = *std::move(started);
   const std::string& address = servers->page_->address();
-  LOG(INFO) << "watch this job at http://" << address << "/?token=" << token;
+  LOG(INFO) << "watch this job at http://" << AddressForOthers(address) << "/?token=" << token;
   if (options.file.empty()) return servers;
   SLIMPS_RETURN_IF_ERROR(
       WriteForThisUser(options.file, {{"address", absl::StrCat("http://", FromHere(address))},
                                       {"token", token},
                                       {"job", options.job_id},
                                       {"pid", getpid()}}));
+  servers->file_ = options.file;
   return servers;
 }
 

@@ -43,9 +43,9 @@ class WatchServers final {
   WatchServers& operator=(const WatchServers&) = delete;
 
  private:
-  explicit WatchServers(std::string file) : file_(std::move(file)) {}
+  WatchServers() = default;
 
-  const std::string file_;
+  std::string file_;  // "": it has written none
   std::unique_ptr<HttpServer> metrics_;
   std::unique_ptr<HttpServer> page_;
 };

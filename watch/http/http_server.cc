@@ -3,14 +3,17 @@
 
 #include <arpa/inet.h>
 #include <httplib.h>
+#include <limits.h>
 #include <sched.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <cstring>
 #include <exception>
+#include <set>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -20,12 +23,14 @@
 #include "proto/base/mutex.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/thread.h"
+#include "watch/http/connection.h"
 
 namespace slimps {
 namespace {
 
-constexpr size_t kOtherThreads = 4;  // for requests that are answered at once
-constexpr int kTimeoutSeconds = 5;   // for a request to come, and for an answer to be taken
+constexpr size_t kOtherThreads = 4;                  // for requests that are answered at once
+constexpr size_t kMaxWaiting = 64;                   // connections that no thread has taken yet
+constexpr absl::Duration kGrace = absl::Seconds(1);  // for answers to be taken when it stops
 constexpr absl::Duration kEventEvery = absl::Seconds(1);
 constexpr char kNothingRuns[] = "default-src 'none'; frame-ancestors 'none'";
 
@@ -51,6 +56,35 @@ void Refuse(int status, const std::string& why, httplib::Response* response) {
   response->set_content(absl::StrCat(why, "\n"), "text/plain; charset=utf-8");
 }
 
+// The library's pool, but who accepts connections waits while too many wait for a thread.
+class BoundedPool final : public httplib::TaskQueue {
+ public:
+  explicit BoundedPool(size_t threads) : pool_(threads) {}
+
+  void enqueue(std::function<void()> task) override {
+    {
+      MutexLock lock(&mutex_);
+      while (waiting_ == kMaxWaiting) taken_.Wait(&mutex_);
+      ++waiting_;
+    }
+    pool_.enqueue([this, task = std::move(task)] {
+      {
+        MutexLock lock(&mutex_);
+        --waiting_;
+        taken_.NotifyAll();
+      }
+      task();
+    });
+  }
+  void shutdown() override { pool_.shutdown(); }
+
+ private:
+  Mutex mutex_;
+  CondVar taken_;
+  size_t waiting_ ABSL_GUARDED_BY(mutex_) = 0;
+  httplib::ThreadPool pool_;
+};
+
 }  // namespace
 
 bool IsOwnHost(std::string_view host) {
@@ -68,6 +102,13 @@ bool IsOwnHost(std::string_view host) {
   return name == "localhost" || inet_pton(AF_INET, name.c_str(), &address) == 1;
 }
 
+std::string AddressForOthers(const std::string& address) {
+  const std::string port = address.substr(address.rfind(':'));
+  char name[HOST_NAME_MAX + 1] = "";
+  const bool is_any = address == "0.0.0.0" + port || address == "[::]" + port;
+  return is_any && gethostname(name, sizeof(name)) == 0 ? name + port : address;
+}
+
 absl::StatusOr<std::string> DrawToken() {
   std::string bits(16, '\0');
   if (getrandom(bits.data(), bits.size(), 0) != static_cast<ssize_t>(bits.size())) {
@@ -77,42 +118,47 @@ absl::StatusOr<std::string> DrawToken() {
 }
 
 // Owns the library's server and the thread that accepts connections.
-class HttpServer::Impl final {
+class HttpServer::Impl final : private httplib::Server {
  public:
-  Impl(const Options& options, std::vector<HttpRoute> routes)
+  Impl(const HttpServer::Options& options, std::vector<HttpRoute> routes)
       : options_(options), routes_(std::move(routes)) {
     // A stream holds a thread for as long as somebody looks.
-    server_.new_task_queue = [] { return new httplib::ThreadPool(kMaxStreams + kOtherThreads); };
-    server_.set_read_timeout(kTimeoutSeconds);
-    server_.set_write_timeout(kTimeoutSeconds);
-    // A connection that waits for more requests would hold a thread.
-    server_.set_keep_alive_max_count(1);
-    server_.set_payload_max_length(0);
+    new_task_queue = [] { return new BoundedPool(kMaxStreams + kOtherThreads); };
+    set_payload_max_length(0);
     // The library's own choice lets two processes share a port, and each would get some requests.
-    server_.set_socket_options([](int socket) {
+    set_socket_options([](int socket) {
       const int yes = 1;
       setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
     });
-    server_.set_default_headers({{"Cache-Control", "no-store"},
-                                 {"Referrer-Policy", "no-referrer"},
-                                 {"X-Content-Type-Options", "nosniff"}});
-    server_.set_pre_routing_handler(
-        [this](const httplib::Request& request, httplib::Response& response) {
-          Answer(request, &response);
-          if (!response.has_header("Content-Security-Policy")) {
-            response.set_header("Content-Security-Policy", kNothingRuns);
-          }
-          return httplib::Server::HandlerResponse::Handled;
-        });
+    set_default_headers({{"Cache-Control", "no-store"},
+                         {"Referrer-Policy", "no-referrer"},
+                         {"X-Content-Type-Options", "nosniff"}});
+    set_pre_routing_handler([this](const httplib::Request& request, httplib::Response& response) {
+      Answer(request, &response);
+      if (!response.has_header("Content-Security-Policy")) {
+        response.set_header("Content-Security-Policy", kNothingRuns);
+      }
+      return httplib::Server::HandlerResponse::Handled;
+    });
   }
 
-  ~Impl() {
+  ~Impl() override {
     {
       MutexLock lock(&mutex_);
       stopped_ = true;
       changed_.NotifyAll();
+      for (const int socket : sockets_) shutdown(socket, SHUT_RD);
     }
-    server_.stop();
+    stop();
+    {
+      MutexLock lock(&mutex_);
+      const SteadyTime until = options_.clock->Now() + kGrace;
+      for (SteadyTime now = options_.clock->Now(); !sockets_.empty() && now < until;
+           now = options_.clock->Now()) {
+        changed_.WaitFor(&mutex_, until - now);
+      }
+      for (const int socket : sockets_) shutdown(socket, SHUT_RDWR);
+    }
     if (accepting_.joinable()) accepting_.Join();
   }
 
@@ -120,8 +166,8 @@ class HttpServer::Impl final {
     errno = 0;
     int port = options_.port;
     if (port == 0) {
-      port = server_.bind_to_any_port(options_.bind);
-    } else if (!server_.bind_to_port(options_.bind, port)) {
+      port = bind_to_any_port(options_.bind);
+    } else if (!bind_to_port(options_.bind, port)) {
       port = -1;
     }
     const std::string host =
@@ -131,22 +177,45 @@ class HttpServer::Impl final {
           absl::StrCat("cannot listen at ", host, ":", options_.port, ": ",
                        errno == 0 ? "no such address of this machine" : std::strerror(errno)));
     }
-    accepting_ = Thread("slimps-http", [this] { server_.listen_after_bind(); });
+    accepting_ = Thread("slimps-http", [this] { listen_after_bind(); });
     // stop() does nothing before this.
-    while (!server_.is_running()) sched_yield();
+    while (!is_running()) sched_yield();
     return absl::StrCat(host, ":", port);
   }
 
  private:
+  // The library's own timeouts hold for each read, so a slow client could hold a thread for ever.
+  bool process_and_close_socket(int socket) override {
+    if (Note(socket)) {
+      Connection connection(socket, options_.clock);
+      bool closed = false;
+      process_request(connection, /*close_connection=*/true, closed, nullptr);
+    }
+    MutexLock lock(&mutex_);
+    sockets_.erase(socket);
+    changed_.NotifyAll();
+    shutdown(socket, SHUT_RDWR);
+    close(socket);
+    return true;
+  }
+
+  // Returns false if the server stops.
+  bool Note(int socket) {
+    MutexLock lock(&mutex_);
+    if (!stopped_) sockets_.insert(socket);
+    return !stopped_;
+  }
+
   void Answer(const httplib::Request& request, httplib::Response* response) {
     if (request.method != "GET") {
       response->set_header("Allow", "GET");
       return Refuse(405, "only GET is answered", response);
     }
-    if (!IsOwnHost(request.get_header_value("Host"))) {
-      return Refuse(403, "the Host must be an address or localhost", response);
-    }
-    if (!options_.token.empty() && !SameSecret(request.get_param_value("token"), options_.token)) {
+    if (options_.token.empty()) {
+      if (!IsOwnHost(request.get_header_value("Host"))) {
+        return Refuse(403, "the Host must be an address or localhost", response);
+      }
+    } else if (!SameSecret(request.get_param_value("token"), options_.token)) {
       return Refuse(403, "wrong or no token", response);
     }
     for (const HttpRoute& route : routes_) {
@@ -210,14 +279,14 @@ class HttpServer::Impl final {
     return !stopped_;
   }
 
-  const Options options_;
+  const HttpServer::Options options_;
   const std::vector<HttpRoute> routes_;
-  httplib::Server server_;
   Mutex mutex_;
   CondVar changed_;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   size_t streams_ ABSL_GUARDED_BY(mutex_) = 0;
-  Thread accepting_;  // the last member: it uses the others
+  std::set<int> sockets_ ABSL_GUARDED_BY(mutex_);  // on which a request comes or is answered
+  Thread accepting_;                               // the last member: it uses the others
 };
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const Options& options,

@@ -9,8 +9,8 @@
 //
 // What it refuses, each with one line of text:
 //   403  no or a wrong token where one is asked for
-//   403  a Host that is neither an address nor localhost: a foreign page that resolves its own name
-//        to this machine must not read what a browser here may read
+//   403  where no token is asked for: a Host that is neither an address nor localhost. A foreign
+//        page that resolves its own name to this machine must not read what a browser here may read
 //   404  another path
 //   405  another method
 //   503  as many streams as are allowed
@@ -77,6 +77,9 @@ class HttpServer final {
 // True if `host`, as a Host header has it, is a numeric address or localhost, with or without a
 // port.
 bool IsOwnHost(std::string_view host);
+
+// Returns `address`, as HttpServer has it, with this machine's name for "any address".
+std::string AddressForOthers(const std::string& address);
 
 // Returns 128 random bits in hexadecimal.
 // Internal: the system has no randomness.

@@ -22,7 +22,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> ServeMetrics(const std::string& bind
       options,
       {{.path = "/metrics", .content_type = kMetricsContentType, .content = std::move(text)}});
   SLIMPS_RETURN_IF_ERROR(Prefixed(server.status(), "--metrics_port"));
-  LOG(INFO) << "metrics at http://" << (*server)->address() << "/metrics"
+  LOG(INFO) << "metrics at http://" << AddressForOthers((*server)->address()) << "/metrics"
             << (is_loopback ? "" : "?token=") << options.token;
   return server;
 }

@@ -7,7 +7,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <utility>
+
 #include "absl/strings/str_cat.h"
+#include "proto/base/clock.h"
+#include "watch/http/connection.h"
+#include "watch/http/http_server.h"
 #include "watch/metrics.h"
 #include "watch/metrics_text.h"
 
@@ -17,14 +23,18 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-// Sends `request` to "127.0.0.1:PORT". Returns all that comes back.
-std::string Ask(const std::string& address, const std::string& request) {
+bool Connect(int socket_fd, const std::string& address) {
   sockaddr_in to = {};
   to.sin_family = AF_INET;
   to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   to.sin_port = htons(static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
+  return connect(socket_fd, reinterpret_cast<sockaddr*>(&to), sizeof(to)) == 0;
+}
+
+// Sends `request` to "127.0.0.1:PORT". Returns all that comes back.
+std::string Ask(const std::string& address, const std::string& request) {
   const int socket_fd = socket(AF_INET, SOCK_STREAM, 0);
-  EXPECT_EQ(0, connect(socket_fd, reinterpret_cast<sockaddr*>(&to), sizeof(to)));
+  EXPECT_TRUE(Connect(socket_fd, address));
   EXPECT_EQ(static_cast<ssize_t>(request.size()),
             send(socket_fd, request.data(), request.size(), MSG_NOSIGNAL));
   std::string answer;
@@ -93,6 +103,56 @@ TEST(HttpServerTest, GarbageIsAnsweredOrCut) {
     EXPECT_THAT(Ask((*server)->address(), garbage), testing::Not(HasSubstr("200 OK")));
   }
   EXPECT_THAT(Get((*server)->address(), "/metrics"), StartsWith("HTTP/1.1 200 OK\r\n"));
+}
+
+// A client that has connected and sends nothing more.
+TEST(HttpServerTest, ASilentClientDoesNotKeepAServerFromEnding) {
+  const int silent = socket(AF_INET, SOCK_STREAM, 0);
+  {
+    const auto server = ServeMetrics("127.0.0.1", 0, Text);
+    ASSERT_TRUE(server.ok()) << server.status();
+    ASSERT_TRUE(Connect(silent, (*server)->address()));
+    ASSERT_EQ(3, send(silent, "GET", 3, MSG_NOSIGNAL));
+    EXPECT_THAT(Get((*server)->address(), "/metrics"), StartsWith("HTTP/1.1 200 OK\r\n"));
+  }
+  char byte = 0;
+  EXPECT_LE(recv(silent, &byte, 1, MSG_DONTWAIT), 0) << "the server has closed the connection";
+  EXPECT_NE(EAGAIN, errno);
+  close(silent);
+}
+
+TEST(HttpServerTest, AByteNowAndThenIsNoRequest) {
+  FakeClock clock;
+  int ends[2];
+  ASSERT_EQ(0, socketpair(AF_UNIX, SOCK_STREAM, 0, ends));
+  Connection connection(ends[0], &clock);
+  char byte = 0;
+  ASSERT_EQ(2, send(ends[1], "GE", 2, 0));
+  EXPECT_EQ(1, connection.read(&byte, 1));
+  clock.Advance(Connection::kTimeout);
+  EXPECT_EQ(-1, connection.read(&byte, 1));
+  EXPECT_EQ(2, connection.write("no", 2)) << "the answer has its own time";
+  close(ends[0]);
+  close(ends[1]);
+}
+
+TEST(HttpServerTest, WhoHasTheTokenMayUseAnyNameOfTheMachine) {
+  const auto server = HttpServer::Start({.token = "secret"}, {{.path = "/", .content = Text}});
+  ASSERT_TRUE(server.ok()) << server.status();
+  for (const auto& [token, answer] : {std::pair("secret", "HTTP/1.1 200"), {"x", "HTTP/1.1 403"}}) {
+    const std::string request =
+        absl::StrCat("GET /?token=", token, " HTTP/1.1\r\nHost: node-7.example\r\n\r\n");
+    EXPECT_THAT(Ask((*server)->address(), request), StartsWith(answer));
+  }
+}
+
+TEST(HttpServerTest, AnyAddressIsToldAsTheNameOfTheMachine) {
+  EXPECT_EQ("127.0.0.1:80", AddressForOthers("127.0.0.1:80"));
+  EXPECT_EQ("[::1]:80", AddressForOthers("[::1]:80"));
+  for (const char* any : {"0.0.0.0:80", "[::]:80"}) {
+    EXPECT_NE(any, AddressForOthers(any));
+    EXPECT_THAT(AddressForOthers(any), testing::EndsWith(":80"));
+  }
 }
 
 TEST(HttpServerTest, AHostIsOwnIfItIsAnAddressOrLocalhost) {
