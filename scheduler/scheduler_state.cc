@@ -182,7 +182,8 @@ void SchedulerState::HandleMember(const Member& member, const wire::Header& head
       echo.mutable_heartbeat()->set_sequence(header.heartbeat().sequence());
       echo.mutable_heartbeat()->set_wants_details(wants_details_);
       if (options_.wants_reports && !header.heartbeat().report().empty()) {
-        reports_.push_back({member.entry.node(), header.heartbeat().report()});
+        const wire::NodeRef& node = member.entry.node();
+        reports_[{node.role(), node.rank()}] = {node, header.heartbeat().report()};
       }
       echo.mutable_heartbeat()->set_scheduler_unix_ns(
           static_cast<uint64_t>(absl::ToUnixNanos(wall_.At(now))));

@@ -19,6 +19,7 @@
 #define SLIMPS_SCHEDULER_SCHEDULER_STATE_H_
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -106,9 +107,8 @@ class SchedulerState final {
     wire::NodeRef node;
     std::string bytes;
   };
-  // Removes and returns the reports that came since the last call.
-  // REQUIRES: called often, if options.wants_reports.
-  std::vector<Report> TakeReports() { return std::exchange(reports_, {}); }
+  // Removes and returns the newest report of each node that came since the last call.
+  std::vector<Report> TakeReports();
 
   // Asks nodes for details in their reports, or for none.
   void SetWantsDetails(bool wants) { wants_details_ = wants; }
@@ -167,7 +167,7 @@ class SchedulerState final {
   Agreements agreements_;
   JoinLog joining_;
   std::vector<JournalEntry> entries_;
-  std::vector<Report> reports_;
+  std::map<std::pair<wire::Role, uint32_t>, Report> reports_;  // by role and rank
   bool wants_details_ = false;
 };
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SchedulerState: what those who watch the job see of it.
+#include <utility>
+
 #include "scheduler/scheduler_state.h"
 
 namespace slimps {
@@ -27,6 +29,13 @@ NodeView ViewOf(const Member& member, SteadyTime now) {
 }
 
 }  // namespace
+
+std::vector<SchedulerState::Report> SchedulerState::TakeReports() {
+  std::vector<Report> reports;
+  for (auto& [place, report] : reports_) reports.push_back(std::move(report));
+  reports_.clear();
+  return reports;
+}
 
 JobView SchedulerState::View(SteadyTime now, uint64_t known_version) const {
   JobView view;

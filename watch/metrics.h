@@ -28,9 +28,11 @@ enum class Metric : uint32_t {
   kPayloadBytes,       // {direction, codec}: what travelled for them; "none", "rows", "phases" too
   kSharedMemoryBytes,  // of these, through shared memory
   kStageSeconds,       // {stage}: of all threads; copy, encode, send, wait, decode; server: step
-  kCompressionGain,    // |sent|^2 / |gradient + residual|^2
-  kCompressionError,   // |not sent|^2 / |gradient + residual|^2
-  kOverlapRatio,       // part of the time that items travelled in which the program was in no call
+  kCompressedNorm,     // sum over compressed pushes of |gradient + residual|^2
+  kSentNorm,           // the same of |what was sent|^2
+  kLostNorm,           // the same of |what was left out|^2
+  kTravelSeconds,      // in which items travelled
+  kOverlapSeconds,     // the part of it in which the program was in no call
   kQueueDepth,         // {queue}
   kRepeatedItems,      // sent again, or received again
   // Servers report these.
@@ -43,7 +45,7 @@ enum class Metric : uint32_t {
   kNodeUp,        // 1: in the job and heard in time
   kHeartbeatAge,  // seconds
   kRestarts,
-  kStalls,          // warnings so far that somebody waits
+  kStalls,          // waits and silent nodes that were warned of
   kThresholdBytes,  // {direction}: what is decided
   kJobSeconds,      // since the scheduler began
 };

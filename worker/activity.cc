@@ -95,7 +95,8 @@ void Activity::AddTo(watch::NodeReport* report) const {
     activity.set_seconds(absl::ToDoubleSeconds(now - returned_at_));
   }
   if (travelled_ > absl::ZeroDuration()) {
-    AddSample(Metric::kOverlapRatio, {}, absl::FDivDuration(overlapped_, travelled_), report);
+    AddSample(Metric::kTravelSeconds, {}, absl::ToDoubleSeconds(travelled_), report);
+    AddSample(Metric::kOverlapSeconds, {}, absl::ToDoubleSeconds(overlapped_), report);
   }
 }
 

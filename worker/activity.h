@@ -51,7 +51,7 @@ class Activity final {
   // Notes if any item is on its way to a server or back.
   void SetTravels(bool travels);
 
-  // Sets activity, but for its round, and seconds. Adds the sample of the overlap.
+  // Sets activity, but for its round, and seconds. Adds the samples of travelling.
   void AddTo(watch::NodeReport* report) const;
 
  private:

@@ -10,28 +10,16 @@ namespace {
 
 constexpr absl::Duration kPointEvery = absl::Milliseconds(990);  // callers come every second
 
-class Mean final {
- public:
-  void Add(std::optional<double> value) {
-    if (!value.has_value()) return;
-    sum_ += *value;
-    ++count_;
-  }
-  std::optional<double> Value() const {
-    return count_ == 0 ? std::nullopt : std::optional(sum_ / count_);
-  }
-
- private:
-  double sum_ = 0;
-  int count_ = 0;
-};
+std::optional<double> Ratio(double part, double whole) {
+  return whole > 0 ? std::optional(part / whole) : std::nullopt;
+}
 
 }  // namespace
 
 Figures FiguresOf(const RatesMap& nodes, uint32_t num_workers, absl::Duration window,
                   SteadyTime now) {
   Figures all;
-  Mean overlap, gain, error;
+  double travelled = 0, overlapped = 0, compressed = 0, sent = 0, lost = 0;
   for (const auto& [place, node] : nodes) {
     const auto rate = [&, &from = node](Metric metric, const std::vector<std::string>& labels) {
       return from.PerSecond(metric, labels, window, now);
@@ -49,20 +37,22 @@ Figures FiguresOf(const RatesMap& nodes, uint32_t num_workers, absl::Duration wi
       }
       continue;
     }
-    all.rounds_per_s = std::max(all.rounds_per_s, rate(Metric::kRound, {}));
+    all.rounds_per_s = std::max(all.rounds_per_s, node.RoundsPerSecond(window, now));
     all.push_bytes_per_s += rate(Metric::kPayloadBytes, {"push"});
     all.pull_bytes_per_s += rate(Metric::kPayloadBytes, {"pull"});
     all.raw_push_bytes_per_s += rate(Metric::kRawBytes, {"push"});
     all.raw_pull_bytes_per_s += rate(Metric::kRawBytes, {"pull"});
     all.uncompressed_pull_bytes_per_s += rate(Metric::kPayloadBytes, {"pull", "none"});
     for (auto& [stage, seconds] : all.stage_s) seconds += rate(Metric::kStageSeconds, {stage});
-    overlap.Add(node.Newest(Metric::kOverlapRatio));
-    gain.Add(node.Newest(Metric::kCompressionGain));
-    error.Add(node.Newest(Metric::kCompressionError));
+    travelled += rate(Metric::kTravelSeconds, {});
+    overlapped += rate(Metric::kOverlapSeconds, {});
+    compressed += rate(Metric::kCompressedNorm, {});
+    sent += rate(Metric::kSentNorm, {});
+    lost += rate(Metric::kLostNorm, {});
   }
-  all.overlap = overlap.Value();
-  all.compression_gain = gain.Value();
-  all.compression_error = error.Value();
+  all.overlap = Ratio(overlapped, travelled);
+  all.compression_gain = Ratio(sent, compressed);
+  all.compression_error = Ratio(lost, compressed);
   return all;
 }
 

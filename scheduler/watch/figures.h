@@ -24,8 +24,8 @@ struct Figures {
   double raw_push_bytes_per_s = 0;  // what the pushed tensors have in fp32
   double raw_pull_bytes_per_s = 0;
   double uncompressed_pull_bytes_per_s = 0;  // of pull_bytes_per_s: with codec "none"
-  std::optional<double> overlap;             // means over the workers that tell them
-  std::optional<double> compression_gain;
+  std::optional<double> overlap;             // nullopt: nothing travelled
+  std::optional<double> compression_gain;    // nullopt: nothing was compressed
   std::optional<double> compression_error;
   std::map<std::string, double> stage_s = {
       {"copy", 0}, {"encode", 0}, {"send", 0}, {"wait", 0}, {"decode", 0}};  // of all threads

@@ -191,17 +191,16 @@ Json TensorsJson(const TakenReport* taken) {
   return tensors;
 }
 
-Json TimelineJson(const ReportMap& reports) {
+Json TimelineJson(const TakenReport* taken) {
   Json spans = Json::array();
-  for (const auto& [place, taken] : reports) {
-    for (const watch::Span& span : taken.report.timeline()) {
-      spans.push_back({{"role", RoleName(place.first)},
-                       {"rank", place.second},
-                       {"stage", span.stage()},
-                       {"tensor", span.tensor()},
-                       {"begin_s", span.begin_s()},
-                       {"end_s", span.end_s()}});
-    }
+  if (taken == nullptr) return spans;
+  for (const watch::Span& span : taken->report.timeline()) {
+    spans.push_back({{"role", "worker"},
+                     {"rank", 0},
+                     {"stage", span.stage()},
+                     {"tensor", span.tensor()},
+                     {"begin_s", span.begin_s()},
+                     {"end_s", span.end_s()}});
   }
   return spans;
 }
@@ -239,7 +238,7 @@ Json JobJson(const JobPicture& picture) {
           {"history", HistoryJson(picture.history)},
           {"decision", DecisionJson(picture)},
           {"tensors", TensorsJson(FindReport(picture, {wire::WORKER, 0}))},
-          {"timeline", TimelineJson(picture.reports)},
+          {"timeline", TimelineJson(FindReport(picture, {wire::WORKER, 0}))},
           {"events", std::move(events)},
           {"stalls", std::move(stalls)},
           {"advice", picture.advice}};

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "proto/base/hash.h"
 #include "scheduler/watch/advice.h"
 #include "scheduler/watch/job_samples.h"
 #include "scheduler/watch/waits.h"
@@ -50,10 +49,13 @@ void JobWatch::TakeReport(const NodePlace& node, std::string_view bytes, SteadyT
     return;
   }
   rates_[node].Add(*report, now);
-  if (node == NodePlace(wire::WORKER, 0)) {
-    for (const watch::TensorFigures& tensor : report->tensors()) {
-      key_names_.try_emplace(HashText(tensor.name()), tensor.name());
-    }
+  if (node != NodePlace(wire::WORKER, 0)) {
+    report->clear_tensors();
+    report->clear_timeline();
+  }
+  if (report->tensors_size() > 0) key_names_.clear();
+  for (const watch::TensorFigures& tensor : report->tensors()) {
+    key_names_.try_emplace(tensor.key(), tensor.name());
   }
   reports_[node] = {*std::move(report), now};
 }
@@ -83,7 +85,8 @@ std::vector<std::string> JobWatch::Observe(JobView view, const std::vector<std::
     return {};
   }
   const WaitOptions options = {.patience = options_.stall_warning,
-                               .heartbeat_interval = options_.heartbeat_interval};
+                               .heartbeat_interval = options_.heartbeat_interval,
+                               .decision_version = decision_version()};
   std::vector<std::string> lines =
       stalls_.Update(FindWaits(view_, reports_, now - began_, now, options), now);
   for (const std::string& line : lines) AddEvent(line, now);

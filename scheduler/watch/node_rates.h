@@ -7,6 +7,7 @@
 #ifndef SLIMPS_SCHEDULER_WATCH_NODE_RATES_H_
 #define SLIMPS_SCHEDULER_WATCH_NODE_RATES_H_
 
+#include <cstddef>
 #include <deque>
 #include <map>
 #include <optional>
@@ -41,6 +42,10 @@ class NodeRates final {
   std::map<std::string, double> PerSecondByLabel(Metric metric, absl::Duration window,
                                                  SteadyTime now) const;
 
+  // Returns how many rounds a worker begins per second. Counts from its first report with a round:
+  // one that comes back goes from 0 to the job's round at once.
+  double RoundsPerSecond(absl::Duration window, SteadyTime now) const;
+
   // Returns the newest value of a metric without labels, or nullopt if the node has not told it.
   std::optional<double> Newest(Metric metric) const;
 
@@ -51,8 +56,10 @@ class NodeRates final {
   };
   static constexpr size_t kMaxPoints = 16;
 
-  // Returns the point from which changes over `window` count; nullptr: there is none.
-  const Point* Since(absl::Duration window, SteadyTime now) const;
+  // Returns the index of the point from which changes over `window` count; nullopt: there is none.
+  std::optional<size_t> Since(absl::Duration window, SteadyTime now) const;
+  // Returns the change per second from a point to the newest one.
+  double ChangeSince(size_t point, Metric metric, const std::vector<std::string>& labels) const;
 
   std::deque<Point> points_;
 };

@@ -14,8 +14,10 @@
 namespace slimps {
 namespace {
 
-// A time or a size that people can read: not negative, not infinite.
-bool MakesSense(double number) { return std::isfinite(number) && number >= 0; }
+constexpr double kMaxSeconds = 1e9;  // some thirty years
+
+// True for a time that can be: not negative, not for ever.
+bool MakesSense(double seconds) { return seconds >= 0 && seconds <= kMaxSeconds; }
 
 void KeepSensible(double* number) {
   if (!MakesSense(*number)) *number = 0;

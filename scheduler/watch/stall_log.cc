@@ -21,10 +21,8 @@ std::vector<std::string> StallLog::Update(const std::vector<Wait>& waits, Steady
     there.insert(wait.id);
     const auto [found, is_new] = open_.try_emplace(wait.id);
     Open& open = found->second;
-    if (is_new) {
-      open.since = now;
-      open.tell_at = wait.patience;
-    }
+    if (is_new) open.since = now;
+    if (open.tell_at == absl::InfiniteDuration()) open.tell_at = wait.patience;
     if (wait.age.has_value()) open.since = now - *wait.age;
     open.newest = wait;
     const absl::Duration age = now - open.since;
@@ -32,7 +30,7 @@ std::vector<std::string> StallLog::Update(const std::vector<Wait>& waits, Steady
     lines.push_back(LineOf(wait, age));
     if (!open.told) ++begun_;
     open.told = true;
-    while (open.tell_at <= age) open.tell_at *= 2;
+    while (open.tell_at <= age && open.tell_at < absl::InfiniteDuration()) open.tell_at *= 2;
   }
   for (auto open = open_.begin(); open != open_.end();) {
     if (there.contains(open->first)) {

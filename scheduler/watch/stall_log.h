@@ -43,7 +43,7 @@ class StallLog final {
  private:
   struct Open {
     SteadyTime since;
-    absl::Duration tell_at;  // the age at which it is told next
+    absl::Duration tell_at = absl::InfiniteDuration();  // the age at which it is told next
     bool told = false;
     Wait newest;
   };

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -142,8 +144,7 @@ class Finder final {
       bool has_more = false;
       std::set<uint32_t> missing;
     };
-    std::optional<uint64_t> oldest;
-    Open open;
+    std::map<uint64_t, Open> rounds;
     for (const auto& [place, taken] : reports_) {
       if (place.first != wire::SERVER) continue;
       for (const watch::OpenRounds& round : taken.report.open_rounds()) {
@@ -152,11 +153,7 @@ class Finder final {
           AddUnfinished(place, round, age);
           continue;
         }
-        if (!oldest.has_value() || round.round() < *oldest) {
-          oldest = round.round();
-          open = Open();
-        }
-        if (round.round() != *oldest) continue;
+        Open& open = rounds[round.round()];
         open.age = std::max(open.age, age);
         open.has_more |= round.tensors_size() >= kReportedNames;
         open.missing.insert(round.missing().begin(), round.missing().end());
@@ -167,15 +164,21 @@ class Finder final {
         }
       }
     }
-    // Later rounds wait because this one does.
-    if (!oldest.has_value()) return;
-    Wait& wait = Add(absl::StrCat("round ", *oldest));
-    wait.age = open.age;
-    for (const uint32_t rank : open.missing) wait.blamed.emplace_back(wire::WORKER, rank);
-    wait.before = absl::StrCat("round ", *oldest, " waits ");
-    wait.after = absl::StrCat(" for ", NodeNames(wait.blamed), ": ",
-                              Names(open.tensors, open.has_more), DescribeAll(wait.blamed));
-    wait.over = absl::StrCat("round ", *oldest, " goes on");
+    // Others wait because the oldest does. The oldest is not the one with the smallest number:
+    // each tensor counts its own rounds.
+    const auto oldest = std::ranges::max_element(
+        rounds, std::less<>(), [](const auto& round) { return round.second.age; });
+    for (auto round = rounds.begin(); round != rounds.end(); ++round) {
+      const auto& [number, open] = *round;
+      Wait& wait = Add(absl::StrCat("round ", number));
+      wait.age = open.age;
+      for (const uint32_t rank : open.missing) wait.blamed.emplace_back(wire::WORKER, rank);
+      wait.before = absl::StrCat("round ", number, " waits ");
+      wait.after = absl::StrCat(" for ", NodeNames(wait.blamed), ": ",
+                                Names(open.tensors, open.has_more), DescribeAll(wait.blamed));
+      wait.over = absl::StrCat("round ", number, " goes on");
+      if (round != oldest) wait.patience = absl::InfiniteDuration();
+    }
   }
 
   void AddUnfinished(const NodePlace& server, const watch::OpenRounds& round, absl::Duration age) {
@@ -214,10 +217,11 @@ class Finder final {
       const std::vector<std::string>& keys = view_.undeclared.keys;
       AddAgreement(absl::StrCat("the declaration of ",
                                 Names(keys, static_cast<int>(keys.size()) >= kReportedNames)),
-                   view_.undeclared.missing, &Add("declaration"));
+                   view_.undeclared.missing, &Add("declaration " + keys.front()));
     }
     if (!view_.unreported.empty()) {
-      AddAgreement("the decision how to compress", view_.unreported, &Add("decision"));
+      AddAgreement("the decision how to compress", view_.unreported,
+                   &Add(absl::StrCat("decision after ", options_.decision_version)));
     }
   }
 

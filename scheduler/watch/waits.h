@@ -5,6 +5,7 @@
 #ifndef SLIMPS_SCHEDULER_WATCH_WAITS_H_
 #define SLIMPS_SCHEDULER_WATCH_WAITS_H_
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,7 +21,7 @@ namespace slimps {
 struct Wait {
   std::string id;                     // the same as long as it is the same wait
   std::optional<absl::Duration> age;  // nullopt: since it was first found
-  absl::Duration patience;            // how long it may last
+  absl::Duration patience;            // how long it may last; infinite: nobody is told of it
   std::string before;
   std::string after;
   std::string over;               // "round 120 goes on"; "": other lines tell its end
@@ -30,6 +31,7 @@ struct Wait {
 struct WaitOptions {
   absl::Duration patience = absl::Seconds(10);
   absl::Duration heartbeat_interval = absl::Seconds(1);
+  uint64_t decision_version = 0;  // of the newest decision
 };
 
 // A node is late when it was not heard for this many heartbeat intervals.

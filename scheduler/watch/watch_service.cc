@@ -19,17 +19,23 @@ void WatchService::Observe(Observation observation) {
     const SteadyTime now = clock_->Now();
     for (const auto& [place, bytes] : observation.reports) watch_.TakeReport(place, bytes, now);
     lines = watch_.Observe(std::move(observation.view), observation.news, now);
-    json_.clear();
+    ++observed_;
   }
   for (const std::string& line : lines) LOG(WARNING) << line;
 }
 
 std::string WatchService::Json() {
-  MutexLock lock(&mutex_);
-  asked_at_ = clock_->Now();
-  if (json_.empty()) {
-    json_ = watch_.Json().dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  MutexLock json_lock(&json_mutex_);
+  // Making the JSON takes long, and the scheduler waits for `mutex_`.
+  std::optional<JobWatch> seen;
+  {
+    MutexLock lock(&mutex_);
+    asked_at_ = clock_->Now();
+    if (json_of_ == observed_) return json_;
+    seen.emplace(watch_);
+    json_of_ = observed_;
   }
+  json_ = seen->Json().dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   return json_;
 }
 

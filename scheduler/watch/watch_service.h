@@ -8,6 +8,7 @@
 #define SLIMPS_SCHEDULER_WATCH_WATCH_SERVICE_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -53,9 +54,12 @@ class WatchService final {
 
  private:
   const Clock* const clock_;
+  Mutex json_mutex_;  // taken before `mutex_`
+  std::string json_ ABSL_GUARDED_BY(json_mutex_);
+  std::optional<uint64_t> json_of_ ABSL_GUARDED_BY(json_mutex_);  // the `observed_` that it shows
   mutable Mutex mutex_;
   JobWatch watch_ ABSL_GUARDED_BY(mutex_);
-  std::string json_ ABSL_GUARDED_BY(mutex_);  // "": it must be made
+  uint64_t observed_ ABSL_GUARDED_BY(mutex_) = 0;  // calls of Observe
   SteadyTime asked_at_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfinitePast();
 };
 

@@ -8,8 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "proto/base/mutex.h"
 #include "proto/base/thread.h"
+#include "proto/base/trace/trace.h"
+#include "proto/limits.h"
 #include "tests/cluster/in_process_cluster.h"
 #include "tests/proto/base/wait_until.h"
 #include "watch/metrics.h"
@@ -82,12 +85,12 @@ TEST(NodeReports, AWorkersSamplesEqualItsTotals) {
     EXPECT_EQ(sum(Metric::kStageSeconds, {"send"}), absl::ToDoubleSeconds(totals.send));
     EXPECT_EQ(sum(Metric::kStageSeconds, {"wait"}), absl::ToDoubleSeconds(totals.wait));
     EXPECT_EQ(sum(Metric::kStageSeconds, {"decode"}), absl::ToDoubleSeconds(totals.decode));
-    EXPECT_EQ(sum(Metric::kCompressionGain), totals.pushed.CompressionGain());
-    EXPECT_EQ(sum(Metric::kCompressionError), totals.pushed.CompressionError());
+    EXPECT_EQ(sum(Metric::kCompressedNorm), totals.pushed.input_norm2);
+    EXPECT_EQ(sum(Metric::kSentNorm), totals.pushed.decoded_norm2);
+    EXPECT_EQ(sum(Metric::kLostNorm), totals.pushed.error_norm2);
     EXPECT_EQ(sum(Metric::kQueueDepth), 0);
     EXPECT_EQ(sum(Metric::kRepeatedItems), 0);
-    EXPECT_GE(sum(Metric::kOverlapRatio), 0);
-    EXPECT_LE(sum(Metric::kOverlapRatio), 1);
+    EXPECT_LE(sum(Metric::kOverlapSeconds), sum(Metric::kTravelSeconds));
     EXPECT_EQ(report.activity().round(), 3u);
     EXPECT_EQ(report.tensors_size(), 0) << "nobody wants details";
   });
@@ -201,6 +204,22 @@ TEST(NodeReports, ACallInProgressIsShown) {
   });
 }
 
+TEST(NodeReports, ManyLongNamesFitIntoAReport) {
+  InProcessCluster cluster({.workers = 1, .servers = 1});
+  cluster.RunWorkers([](KVStore& store) {
+    const std::vector<float> zero(1);
+    std::vector<InitTensor> tensors;
+    for (int i = 0; i < 600; ++i) {
+      tensors.push_back(
+          {.key = absl::StrCat(i, std::string(400, 'x')), .shape = {1}, .value = zero});
+    }
+    ASSERT_STATUS_OK(store.Init(tensors));
+    const std::string report = store.Report(/*details=*/true);
+    EXPECT_LE(report.size(), kDefaultLimits.max_report_bytes);
+    EXPECT_GT(ReportOf(store, /*details=*/true).tensors_size(), 100);
+  });
+}
+
 TEST(NodeReports, DetailsAreOfEachTensorAndFromWorkerZeroAlone) {
   ClusterOptions options{.servers = 2};
   options.store.compression = "1bit";
@@ -209,11 +228,12 @@ TEST(NodeReports, DetailsAreOfEachTensorAndFromWorkerZeroAlone) {
   InProcessCluster cluster(options);
   cluster.RunWorkers([](KVStore& store) {
     InitBoth(store);
-    (void)ReportOf(store, /*details=*/true);
+    if (store.rank() == 0) TraceLog::Global().Watch();
     Train(store, 3);
     const watch::NodeReport report = ReportOf(store, /*details=*/true);
     if (store.rank() == 1) {
       EXPECT_EQ(report.tensors_size(), 0);
+      EXPECT_EQ(report.timeline_size(), 0);
     } else {
       ASSERT_EQ(report.tensors_size(), 2);
       const watch::TensorFigures& w = report.tensors(0);
@@ -225,8 +245,10 @@ TEST(NodeReports, DetailsAreOfEachTensorAndFromWorkerZeroAlone) {
       EXPECT_EQ(w.push_bytes(), store.push_counts("w").payload_bytes);
       EXPECT_EQ(w.pull_bytes(), 3 * kElements * sizeof(float));
       EXPECT_EQ(report.tensors(1).codec(), "none");
+      EXPECT_GT(report.timeline_size(), 0);
+      (void)ReportOf(store);
+      EXPECT_TRUE(TraceLog::Global().on()) << "a look at metrics ended what the page watches";
     }
-    EXPECT_GT(report.timeline_size(), 0);
     for (const watch::Span& span : report.timeline()) {
       EXPECT_GE(span.begin_s(), 0);
       EXPECT_GE(span.end_s(), span.begin_s());

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
 #include "scheduler/barrier.h"
 #include "scheduler/decisions/threshold_decision.h"
 #include "tests/scheduler/scheduler_state_fixture.h"
@@ -34,6 +35,24 @@ TEST_F(SchedulerStateTest, TheViewHasWhoIsThereAndForHowLongItIsSilent) {
   EXPECT_EQ(NodePlace(wire::SERVER, 0), running.nodes[0].place);
   Goodbye(kWorker0);
   EXPECT_EQ(NodeView::State::kLeft, state_->View(clock_.Now(), 0).nodes[1].state);
+}
+
+TEST_F(SchedulerStateTest, OnlyTheNewestReportOfANodeIsKept) {
+  SchedulerOptions options = options_;
+  options.wants_reports = true;
+  state_.emplace(options, clock_.Now());
+  RegisterAll();
+  for (int i = 0; i < 100; ++i) {
+    for (const uint64_t node : {kServer, kWorker0}) {
+      wire::Header header = HeaderOf(node);
+      header.mutable_heartbeat()->set_report(absl::StrCat("report ", i));
+      Tell(node, header);
+    }
+  }
+  const std::vector<SchedulerState::Report> reports = state_->TakeReports();
+  ASSERT_THAT(reports, SizeIs(2));
+  EXPECT_EQ("report 99", reports[0].bytes);
+  EXPECT_THAT(state_->TakeReports(), IsEmpty());
 }
 
 TEST_F(SchedulerStateTest, TheViewOfAFailedJobSaysWhyAlsoAtItsEnd) {

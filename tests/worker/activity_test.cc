@@ -79,7 +79,8 @@ TEST_F(ActivityTest, OverlapIsThePartOfTravellingInNoCall) {
     activity_.SetTravels(false);
     clock_.Advance(absl::Seconds(10));
   }
-  EXPECT_EQ(SumOf(Report(), Metric::kOverlapRatio), 0.75);
+  EXPECT_EQ(SumOf(Report(), Metric::kTravelSeconds), 4);
+  EXPECT_EQ(SumOf(Report(), Metric::kOverlapSeconds), 3);
 }
 
 TEST_F(ActivityTest, APositionIsKeptShortAndReadable) {

@@ -244,7 +244,7 @@ absl::Status PullMerger::Merge(const Reply& reply) {
   totals_.changes += answer.pull.is_change();
   if (reply.state_tensor == 0) totals_.elements += answer.pull.elements();
   figures_.bytes[answer.pull.format()] += answer.payload.size();
-  figures_.of_keys[reply.pull->job.tensor->key.id()] += answer.payload.size();
+  bytes_of_keys_[reply.pull->job.tensor->key.id()] += answer.payload.size();
   totals_.decode += options_.clock->Now() - start;
   return absl::OkStatus();
 }
@@ -333,6 +333,11 @@ PullFigures PullMerger::figures() const {
   PullFigures figures = figures_;
   figures.queued = requests_.size() + replies_.size();
   return figures;
+}
+
+std::map<KeyId, uint64_t> PullMerger::bytes_of_keys() const {
+  MutexLock lock(&mutex_);
+  return bytes_of_keys_;
 }
 
 }  // namespace slimps

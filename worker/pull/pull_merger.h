@@ -64,7 +64,6 @@ struct PullTotals {
 // For those who watch.
 struct PullFigures {
   std::map<wire::Format, uint64_t> bytes;  // of payloads that were merged
-  std::map<KeyId, uint64_t> of_keys;       // the same by key
   size_t queued = 0;                       // pulls and answers that wait for the pull thread
 };
 
@@ -121,6 +120,9 @@ class PullMerger final {
   PullTotals totals() const;
   PullFigures figures() const;
 
+  // Returns the bytes of payloads that were merged, by key.
+  std::map<KeyId, uint64_t> bytes_of_keys() const;
+
  private:
   struct Reply {
     std::shared_ptr<PullUnderWay> pull;
@@ -176,7 +178,8 @@ class PullMerger final {
   bool measuring_ ABSL_GUARDED_BY(mutex_) = false;  // a measured pull is under way
   int waiters_ ABSL_GUARDED_BY(mutex_) = 0;         // in AwaitMeasured
   PullTotals totals_ ABSL_GUARDED_BY(mutex_);
-  PullFigures figures_ ABSL_GUARDED_BY(mutex_);      // without `queued`
+  PullFigures figures_ ABSL_GUARDED_BY(mutex_);  // without `queued`
+  std::map<KeyId, uint64_t> bytes_of_keys_ ABSL_GUARDED_BY(mutex_);
   bool forgetting_ ABSL_GUARDED_BY(mutex_) = false;  // ForgetVersions was called
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   CondVar work_;

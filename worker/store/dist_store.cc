@@ -10,6 +10,7 @@
 #include "proto/base/out_of_memory.h"
 #include "proto/base/status_copy.h"
 #include "proto/base/status_macros.h"
+#include "proto/base/trace/trace.h"
 #include "worker/store/auxiliary_tensors.h"
 #include "worker/store/store_init.h"
 #include "worker/tensor/host_tensors.h"
@@ -74,7 +75,11 @@ absl::Status DistStore::Start() {
              tensors_->Fail(why);
            },
        .on_codec_map = [this](const wire::CodecMap& map) { return codecs_.OnCodecMap(map); }}));
-  node_.membership()->SetReporter([this](bool details) { return Report(details); });
+  node_.membership()->SetReporter([this](bool details) {
+    if (rank() == 0 && details) TraceLog::Global().Watch();
+    if (rank() == 0 && !details) TraceLog::Global().EndWatch();
+    return Report(details);
+  });
   const wire::Welcome welcome = node_.membership()->welcome();
   return welcome.has_codec_map() ? codecs_.OnCodecMap(welcome.codec_map()) : absl::OkStatus();
 }

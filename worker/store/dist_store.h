@@ -116,9 +116,10 @@ class DistStore final : public KVStore {
 
   absl::Status Start();
 
-  // Parts of the report: bytes by codec, all tensors, and the spans of a round.
-  void AddBytes(watch::NodeReport* report) const;
-  void AddTensors(watch::NodeReport* report) const;
+  // Parts of the report: bytes by codec; tensors and the spans of a round.
+  void AddBytes(const PushFigures& pushes, const PullFigures& pulls,
+                watch::NodeReport* report) const;
+  void AddDetails(watch::NodeReport* report) const;
 
   // True if the job goes on with these tensors, which a former process of this worker initialised.
   absl::StatusOr<bool> TakeUp(const std::vector<TensorPlan>& plans, Combine combine);

@@ -7,19 +7,22 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/ascii.h"
 #include "proto/base/trace/trace.h"
+#include "proto/limits.h"
 #include "watch/metrics.h"
 #include "worker/store/dist_store.h"
 
 namespace slimps {
 namespace {
 
-// A report with everything about more tensors or spans might exceed Limits::max_report_bytes.
+// More of them would show nobody anything.
 constexpr size_t kMaxTensors = 1000;
 constexpr size_t kMaxSpans = 1000;
+constexpr size_t kEntryOverhead = 8;  // bytes around an entry of a repeated field, at most
 // Rounds that take longer have no timeline.
 constexpr absl::Duration kLongestRound = absl::Seconds(10);
 
@@ -43,8 +46,17 @@ std::string_view NameIn(std::string_view pull_compression) {
   return name == "none" || name == "policy" ? "" : name;
 }
 
+// Takes what the entry takes in a report from `room`. Returns false if there is too little. A
+// report beyond Limits::max_report_bytes would be left out as a whole.
+bool Fits(const google::protobuf::Message& entry, size_t* room) {
+  const size_t bytes = entry.ByteSizeLong() + kEntryOverhead;
+  if (bytes > *room) return false;
+  *room -= bytes;
+  return true;
+}
+
 // Adds the spans of the newest round but one that pulls have brought: the newest may be under way.
-void AddTimeline(SteadyTime now, watch::NodeReport* report) {
+void AddTimeline(SteadyTime now, size_t room, watch::NodeReport* report) {
   const std::vector<TraceEvent> events = TraceLog::Global().EventsSince(now - kLongestRound);
   std::set<uint64_t> pulled;
   for (const TraceEvent& event : events) {
@@ -57,11 +69,13 @@ void AddTimeline(SteadyTime now, watch::NodeReport* report) {
     if (event.round != round || event.key.empty()) continue;
     if (static_cast<size_t>(report->timeline_size()) == kMaxSpans) return;
     if (began == SteadyTime::InfinitePast()) began = event.began;
-    watch::Span& span = *report->add_timeline();
+    watch::Span span;
     span.set_stage(std::string(TraceStageName(event.stage)));
     span.set_tensor(event.key);
     span.set_begin_s(absl::ToDoubleSeconds(event.began - began));
     span.set_end_s(absl::ToDoubleSeconds(event.ended - began));
+    if (!Fits(span, &room)) return;
+    *report->add_timeline() = std::move(span);
   }
 }
 
@@ -82,35 +96,33 @@ std::string DistStore::Report(bool details) const {
   add(Metric::kRound, {}, round);
   add(Metric::kPushes, {}, keys_.SumOfPushedRounds());
   add(Metric::kSharedMemoryBytes, {}, sums.bytes_shared);
-  add(Metric::kCompressionGain, {}, sums.pushed.CompressionGain());
-  add(Metric::kCompressionError, {}, sums.pushed.CompressionError());
+  add(Metric::kCompressedNorm, {}, sums.pushed.input_norm2);
+  add(Metric::kSentNorm, {}, sums.pushed.decoded_norm2);
+  add(Metric::kLostNorm, {}, sums.pushed.error_norm2);
   add(Metric::kRepeatedItems, {}, node_.courier()->sent_again());
   add_stage("copy", sums.copy);
   add_stage("encode", sums.encode);
   add_stage("send", sums.send);
   add_stage("wait", sums.wait);
   add_stage("decode", sums.decode);
-  add(Metric::kQueueDepth, {"push"}, tensors_->pushes()->figures().queued);
+  const PushFigures pushes = tensors_->pushes()->figures();
+  const PullFigures pulls = tensors_->pulls()->figures();
+  add(Metric::kQueueDepth, {"push"}, pushes.queued);
   add(Metric::kQueueDepth, {"courier"}, node_.courier()->outstanding());
-  add(Metric::kQueueDepth, {"pull"}, tensors_->pulls()->figures().queued);
-  AddBytes(&report);
-  if (details) {
-    TraceLog::Global().Watch();
-    AddTimeline(TraceLog::Global().Now(), &report);
-    if (rank() == 0) AddTensors(&report);
-  } else {
-    TraceLog::Global().EndWatch();
-  }
+  add(Metric::kQueueDepth, {"pull"}, pulls.queued);
+  AddBytes(pushes, pulls, &report);
+  if (details && rank() == 0) AddDetails(&report);
   return report.SerializeAsString();
 }
 
-void DistStore::AddBytes(watch::NodeReport* report) const {
+void DistStore::AddBytes(const PushFigures& pushes, const PullFigures& pulls,
+                         watch::NodeReport* report) const {
   const PhasedPushes::Totals phases = tensors_->phases()->totals();
   std::map<std::string, uint64_t> pushed, pulled;
-  for (const auto& [form, bytes] : tensors_->pushes()->figures().bytes) {
+  for (const auto& [form, bytes] : pushes.bytes) {
     pushed[LabelOf(form.first, form.second)] += bytes;
   }
-  for (const auto& [format, bytes] : tensors_->pulls()->figures().bytes) {
+  for (const auto& [format, bytes] : pulls.bytes) {
     pulled[LabelOf(format, NameIn(options_.pull_compression))] += bytes;
   }
   const uint64_t rows = rows_->bytes_pulled();
@@ -133,25 +145,33 @@ void DistStore::AddBytes(watch::NodeReport* report) const {
             report);
 }
 
-void DistStore::AddTensors(watch::NodeReport* report) const {
-  const PullFigures pulls = tensors_->pulls()->figures();
+void DistStore::AddDetails(watch::NodeReport* report) const {
+  const size_t used = report->ByteSizeLong();
+  size_t room = kDefaultLimits.max_report_bytes - std::min(used, kDefaultLimits.max_report_bytes);
+  size_t for_tensors = room / 2;
+  room -= for_tensors;
+  const std::map<KeyId, uint64_t> bytes_pulled = tensors_->pulls()->bytes_of_keys();
   std::vector<const TensorPlan*> tensors = keys_.InNameOrder();
   std::ranges::stable_sort(tensors, std::greater<>(), &TensorPlan::elements);
   tensors.resize(std::min(tensors.size(), kMaxTensors));
   for (const TensorPlan* tensor : tensors) {
     const PushedForm form = tensors_->pushes()->newest_form(tensor->key);
-    const auto pulled = pulls.of_keys.find(tensor->key.id());
+    const auto pulled = bytes_pulled.find(tensor->key.id());
     std::set<uint32_t> servers;
     for (const PartitionPlan& partition : tensor->partitions) servers.insert(partition.server);
-    watch::TensorFigures& figures = *report->add_tensors();
+    watch::TensorFigures figures;
     figures.set_name(tensor->key.typed_name());
+    figures.set_key(tensor->key.id());
     figures.set_elements(tensor->elements);
     figures.mutable_servers()->Add(servers.begin(), servers.end());
     if (form.first != wire::ABSENT) figures.set_codec(LabelOf(form.first, form.second));
     figures.set_rounds(keys_.PushedRounds(tensor->key));
     figures.set_push_bytes(tensors_->pushes()->counts(tensor->key).payload_bytes);
-    figures.set_pull_bytes(pulled == pulls.of_keys.end() ? 0 : pulled->second);
+    figures.set_pull_bytes(pulled == bytes_pulled.end() ? 0 : pulled->second);
+    if (!Fits(figures, &for_tensors)) break;
+    *report->add_tensors() = std::move(figures);
   }
+  AddTimeline(TraceLog::Global().Now(), room + for_tensors, report);
 }
 
 }  // namespace slimps

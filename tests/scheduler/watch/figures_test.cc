@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <optional>
+#include <utility>
+
 #include "tests/scheduler/watch/watch_fixture.h"
 
 namespace slimps {
@@ -61,6 +64,32 @@ TEST(NodeRatesTest, FewReportsAreKept) {
   EXPECT_NEAR(100, PushRate(rates, kWindow, At(10)), 1e-6);
 }
 
+TEST(NodeRatesTest, AWorkerThatComesBackHasNotMadeTheRoundsBefore) {
+  NodeRates rates;
+  for (const auto& [seconds, round] : {std::pair(1.0, 0), {2.0, 0}, {3.0, 1000}, {4.0, 1003}}) {
+    watch::NodeReport report;
+    report.set_seconds(seconds);
+    AddSample(Metric::kRound, {}, round, &report);
+    rates.Add(report, At(seconds));
+  }
+  EXPECT_EQ(3, rates.RoundsPerSecond(kWindow, At(4)));
+}
+
+TEST(FiguresTest, ANodeThatIsGoneIsNoLongerCounted) {
+  RatesMap nodes;
+  for (const double seconds : {1.0, 2.0, 8.0, 9.0}) {
+    for (const NodePlace& place : {kWorker0, kWorker1}) {
+      if (place == kWorker1 && seconds > 2) continue;
+      watch::NodeReport report = PushedBytes(seconds, 0);
+      AddSample(Metric::kTravelSeconds, {}, seconds, &report);
+      AddSample(Metric::kOverlapSeconds, {}, place == kWorker0 ? seconds : 0, &report);
+      nodes[place].Add(report, At(seconds));
+    }
+  }
+  EXPECT_EQ(1, FiguresOf(nodes, 2, absl::Seconds(1), At(9)).overlap);
+  EXPECT_EQ(std::nullopt, FiguresOf(nodes, 2, absl::Seconds(1), At(99)).overlap);
+}
+
 TEST(FiguresTest, WorkersAreSummedAndServersCompared) {
   RatesMap nodes;
   for (const double seconds : {1.0, 2.0}) {
@@ -70,7 +99,8 @@ TEST(FiguresTest, WorkersAreSummedAndServersCompared) {
       AddSample(Metric::kRawBytes, {"push"}, 3200 * seconds, &report);
       AddSample(Metric::kStageSeconds, {"encode"}, 0.5 * seconds, &report);
       AddSample(Metric::kRound, {}, 7 * seconds, &report);
-      AddSample(Metric::kOverlapRatio, {}, place == kWorker0 ? 0.2 : 0.4, &report);
+      AddSample(Metric::kTravelSeconds, {}, 0.5 * seconds, &report);
+      AddSample(Metric::kOverlapSeconds, {}, (place == kWorker0 ? 0.1 : 0.2) * seconds, &report);
       nodes[place].Add(report, At(seconds));
     }
     watch::NodeReport server;

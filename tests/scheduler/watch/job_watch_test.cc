@@ -122,7 +122,9 @@ TEST_F(JobWatchTest, WithoutStallWarningNothingIsSaid) {
 
 TEST_F(JobWatchTest, ADecisionIsShownWithTheNamesOfItsKeys) {
   watch::NodeReport report;
-  report.add_tensors()->set_name("s:w");
+  watch::TensorFigures& tensor = *report.add_tensors();
+  tensor.set_name("s:w");
+  tensor.set_key(HashText("s:w"));
   Report(kWorker0, report);
   wire::CodecMap map;
   map.set_version(2);
@@ -144,6 +146,33 @@ TEST_F(JobWatchTest, ADecisionIsShownWithTheNamesOfItsKeys) {
   EXPECT_EQ(64, json["decision"]["table"][0]["bytes"]);
   EXPECT_EQ("decision 2, from round 30 on: pushes 1bit from 4096 bytes, pulls raw",
             json["events"][0]["text"]);
+}
+
+TEST_F(JobWatchTest, ALongNameIsCutAndStillNamesItsKey) {
+  const std::string name(1000, 'x');
+  watch::NodeReport report;
+  watch::TensorFigures& tensor = *report.add_tensors();
+  tensor.set_name(name);
+  tensor.set_key(HashText(name));
+  Report(kWorker0, report);
+  view_.decision.emplace().set_version(1);
+  view_.decision->add_entries()->set_key(HashText(name));
+  Observe(1);
+  EXPECT_EQ(name.substr(0, 200), watch_->Json()["decision"]["keys"][0]["key"]);
+  tensor.set_key(1);
+  Report(kWorker0, report);
+  Observe(2);
+  EXPECT_NE(name.substr(0, 200), watch_->Json()["decision"]["keys"][0]["key"]) << "it is gone";
+}
+
+TEST_F(JobWatchTest, DetailsOfOthersThanWorkerZeroAreLeftOut) {
+  watch::NodeReport report;
+  report.add_timeline()->set_end_s(1);
+  Report(kWorker1, report);
+  Observe(1);
+  EXPECT_THAT(watch_->Json()["timeline"], IsEmpty());
+  Report(kWorker0, report);
+  EXPECT_EQ(1u, watch_->Json()["timeline"].size());
 }
 
 TEST_F(JobWatchTest, TheNewestTwoHundredEventsAreKept) {

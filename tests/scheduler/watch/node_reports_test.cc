@@ -62,6 +62,13 @@ TEST(NodeReportsTest, SpansWithoutALengthAreLeftOut) {
   EXPECT_EQ(1, Parsed(report).timeline_size());
 }
 
+TEST(NodeReportsTest, TimesThatNobodyCanHaveWaitedAreLeftOut) {
+  watch::NodeReport report = Call("push", 1e300, "");
+  *report.add_open_rounds() = Round(7, 1e300, {"s:w"}, {1});
+  EXPECT_EQ(0, Parsed(report).open_rounds_size());
+  EXPECT_EQ(0, Parsed(report).activity().seconds());
+}
+
 TEST(NodeReportsTest, TextsAreOneLineAndShort) {
   watch::NodeReport report = Call("push\nI0101 the job has ended", 1, std::string(1000, 'x'));
   const watch::NodeReport parsed = Parsed(report);

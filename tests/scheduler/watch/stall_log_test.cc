@@ -78,6 +78,20 @@ TEST_F(StallLogTest, AWaitWhoseEndOthersTellEndsInSilence) {
   EXPECT_THAT(log_.Update({}, At(14)), IsEmpty());
 }
 
+TEST_F(StallLogTest, AWaitForEverIsToldOnce) {
+  EXPECT_THAT(log_.Update({WaitOf("round 7", absl::InfiniteDuration())}, At(3)), SizeIs(1));
+  EXPECT_THAT(log_.Update({WaitOf("round 7", absl::Seconds(1))}, At(4)), IsEmpty());
+}
+
+TEST_F(StallLogTest, AWaitThatIsToldLaterBeginsWithItsPatience) {
+  Wait wait = WaitOf("round 7", absl::Seconds(12));
+  wait.patience = absl::InfiniteDuration();  // another round is older
+  EXPECT_THAT(log_.Update({wait}, At(12)), IsEmpty());
+  EXPECT_THAT(log_.Update({WaitOf("round 7", absl::Seconds(13))}, At(13)), SizeIs(1));
+  EXPECT_THAT(log_.Update({wait}, At(14)), IsEmpty());
+  EXPECT_THAT(log_.Update({}, At(15)), SizeIs(1));
+}
+
 TEST_F(StallLogTest, AClearedLogTellsNoEnd) {
   log_.Update({WaitOf("round 7", absl::Seconds(12))}, At(12));
   log_.Clear();

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "absl/strings/str_cat.h"
 #include "tests/scheduler/watch/watch_fixture.h"
 
@@ -16,11 +18,14 @@ using ::testing::SizeIs;
 
 class WaitsTest : public testing::Test {
  protected:
-  std::vector<Wait> Find() const { return FindWaits(view_, reports_, kAge, now_, {}); }
+  std::vector<Wait> Find() const {
+    return FindWaits(view_, reports_, kAge, now_, {.decision_version = decision_version_});
+  }
   // Returns the lines, with the time that each wait knows.
   std::vector<std::string> Lines() const {
     std::vector<std::string> lines;
     for (const Wait& wait : Find()) {
+      if (wait.patience == absl::InfiniteDuration()) continue;
       lines.push_back(
           absl::StrCat(wait.before, Seconds(wait.age.value_or(absl::Seconds(99))), wait.after));
     }
@@ -38,6 +43,7 @@ class WaitsTest : public testing::Test {
   static constexpr absl::Duration kAge = absl::Seconds(30);
   JobView view_ = RunningJob();
   ReportMap reports_;
+  uint64_t decision_version_ = 0;
   SteadyTime now_ = SteadyTime() + absl::Hours(1);
 };
 
@@ -60,6 +66,14 @@ TEST_F(WaitsTest, OnlyTheOldestRoundIsNamed) {
   Report(kWorker0, in_pull);
   EXPECT_THAT(Lines(), ElementsAre("round 120 waits 12 s for worker 0, worker 1: s:b; worker 0: "
                                    "in pull for 4 s; worker 1: has not told what it does"));
+}
+
+TEST_F(WaitsTest, TheOldestRoundIsNotTheOneWithTheSmallestNumber) {
+  ReportRound(kServer0, Round(7, 3, {"s:added_late"}, {0}));
+  ReportRound(kServer1, Round(120, 12, {"s:b"}, {1}));
+  EXPECT_THAT(Lines(), ElementsAre("round 120 waits 12 s for worker 1: s:b; worker 1: has not told "
+                                   "what it does"));
+  EXPECT_THAT(Find(), SizeIs(2)) << "the younger one goes on when no server reports it";
 }
 
 TEST_F(WaitsTest, EightNamesOfAServerMayHideMore) {
@@ -125,6 +139,17 @@ TEST_F(WaitsTest, ADecisionAndADeclarationNameWhoseWordLacks) {
                                    "not told what it does",
                                    "the decision how to compress waits 99 s for worker 0; worker "
                                    "0: has not told what it does"));
+}
+
+TEST_F(WaitsTest, TheNextDecisionAndDeclarationAreOtherWaits) {
+  std::set<std::string> ids;
+  for (const std::string key : {"s:a", "s:b"}) {
+    view_.undeclared = {{key}, {kWorker1}};
+    view_.unreported = {kWorker0};
+    ++decision_version_;
+    for (const Wait& wait : Find()) ids.insert(wait.id);
+  }
+  EXPECT_THAT(ids, SizeIs(4));
 }
 
 TEST_F(WaitsTest, MissingNodesAreCountedWithThoseThatAreThere) {
