@@ -19,13 +19,13 @@ bool Connection::Await(short events, SteadyTime until) const {
   }
 }
 
-ssize_t Connection::read(char* bytes, size_t size) {
+ssize_t Connection::Read(char* bytes, size_t size) {
   // Otherwise a client that sends a byte now and then would be read for ever.
   if (clock_->Now() >= request_until_ || !Await(POLLIN, request_until_)) return -1;
   return recv(socket_, bytes, size, MSG_DONTWAIT);
 }
 
-ssize_t Connection::write(const char* bytes, size_t size) {
+ssize_t Connection::Write(const char* bytes, size_t size) {
   const SteadyTime until = clock_->Now() + kTimeout;
   for (size_t written = 0; written < size;) {
     if (clock_->Now() >= until || !Await(POLLOUT, until)) return -1;
@@ -34,16 +34,6 @@ ssize_t Connection::write(const char* bytes, size_t size) {
     if (n > 0) written += static_cast<size_t>(n);
   }
   return static_cast<ssize_t>(size);
-}
-
-void Connection::get_remote_ip_and_port(std::string& ip, int& port) const {
-  ip.clear();
-  port = 0;
-}
-
-void Connection::get_local_ip_and_port(std::string& ip, int& port) const {
-  ip.clear();
-  port = 0;
 }
 
 }  // namespace slimps

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A connection of the HTTP server as its library reads and writes it. A request must come within
-// kTimeout in all, and each part of an answer must be taken within kTimeout.
+// A connection of the HTTP server. A request must come within kTimeout in all, and each part of an
+// answer must be taken within kTimeout.
 #ifndef SLIMPS_WATCH_HTTP_CONNECTION_H_
 #define SLIMPS_WATCH_HTTP_CONNECTION_H_
 
-#include <httplib.h>
 #include <sys/types.h>
 
 #include <cstddef>
-#include <string>
 
 #include "absl/time/time.h"
 #include "proto/base/clock.h"
@@ -16,7 +14,7 @@
 namespace slimps {
 
 // Owned by the thread that serves the connection.
-class Connection final : public httplib::Stream {
+class Connection final {
  public:
   static constexpr absl::Duration kTimeout = absl::Seconds(5);
 
@@ -25,19 +23,13 @@ class Connection final : public httplib::Stream {
   Connection(int socket, const Clock* clock)
       : socket_(socket), clock_(clock), request_until_(clock->Now() + kTimeout) {}
 
-  bool is_readable() const override { return true; }
-  bool is_writable() const override { return true; }
-
   // Returns how many bytes it has read: 0 at the end, -1 if none came in time.
-  ssize_t read(char* bytes, size_t size) override;
+  ssize_t Read(char* bytes, size_t size);
 
   // Returns `size`, or -1 if not all of it was taken in time.
-  ssize_t write(const char* bytes, size_t size) override;
+  ssize_t Write(const char* bytes, size_t size);
 
-  // Nobody asks who the client is.
-  void get_remote_ip_and_port(std::string& ip, int& port) const override;
-  void get_local_ip_and_port(std::string& ip, int& port) const override;
-  int socket() const override { return socket_; }
+  int socket() const { return socket_; }
 
  private:
   // Waits until the socket has one of `events`. Returns false if it has none before `until`.

@@ -56,6 +56,29 @@ void Refuse(int status, const std::string& why, httplib::Response* response) {
   response->set_content(absl::StrCat(why, "\n"), "text/plain; charset=utf-8");
 }
 
+// A connection as the library wants it.
+class ConnectionStream final : public httplib::Stream {
+ public:
+  ConnectionStream(int socket, const Clock* clock) : connection_(socket, clock) {}
+
+  bool is_readable() const override { return true; }
+  bool is_writable() const override { return true; }
+  ssize_t read(char* bytes, size_t size) override { return connection_.Read(bytes, size); }
+  ssize_t write(const char* bytes, size_t size) override { return connection_.Write(bytes, size); }
+  // Nobody asks who the client is.
+  void get_remote_ip_and_port(std::string& ip, int& port) const override {
+    ip.clear();
+    port = 0;
+  }
+  void get_local_ip_and_port(std::string& ip, int& port) const override {
+    get_remote_ip_and_port(ip, port);
+  }
+  int socket() const override { return connection_.socket(); }
+
+ private:
+  Connection connection_;
+};
+
 // The library's pool, but who accepts connections waits while too many wait for a thread.
 class BoundedPool final : public httplib::TaskQueue {
  public:
@@ -187,7 +210,7 @@ class HttpServer::Impl final : private httplib::Server {
   // The library's own timeouts hold for each read, so a slow client could hold a thread for ever.
   bool process_and_close_socket(int socket) override {
     if (Note(socket)) {
-      Connection connection(socket, options_.clock);
+      ConnectionStream connection(socket, options_.clock);
       bool closed = false;
       process_request(connection, /*close_connection=*/true, closed, nullptr);
     }

@@ -96,7 +96,8 @@ class TraceLog final {
   // True from Start to Stop.
   bool recording() const;
 
-  // True while spans are kept, by Start or by Watch. Publishes nothing: a thread that sees it late misses an event.
+  // True while spans are kept, for Start or for Watch. Publishes nothing: a thread that sees it
+  // late misses an event.
   bool on() const { return clock_.load(std::memory_order_relaxed) != nullptr; }
 
   // Returns the time of the clock that spans read; InfinitePast when off.

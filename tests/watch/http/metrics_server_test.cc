@@ -115,9 +115,10 @@ TEST(HttpServerTest, ASilentClientDoesNotKeepAServerFromEnding) {
     ASSERT_EQ(3, send(silent, "GET", 3, MSG_NOSIGNAL));
     EXPECT_THAT(Get((*server)->address(), "/metrics"), StartsWith("HTTP/1.1 200 OK\r\n"));
   }
-  char byte = 0;
-  EXPECT_LE(recv(silent, &byte, 1, MSG_DONTWAIT), 0) << "the server has closed the connection";
-  EXPECT_NE(EAGAIN, errno);
+  char bytes[4096];
+  errno = 0;
+  while (recv(silent, bytes, sizeof(bytes), MSG_DONTWAIT) > 0) continue;
+  EXPECT_NE(EAGAIN, errno) << "the connection is still open";
   close(silent);
 }
 
@@ -128,10 +129,10 @@ TEST(HttpServerTest, AByteNowAndThenIsNoRequest) {
   Connection connection(ends[0], &clock);
   char byte = 0;
   ASSERT_EQ(2, send(ends[1], "GE", 2, 0));
-  EXPECT_EQ(1, connection.read(&byte, 1));
+  EXPECT_EQ(1, connection.Read(&byte, 1));
   clock.Advance(Connection::kTimeout);
-  EXPECT_EQ(-1, connection.read(&byte, 1));
-  EXPECT_EQ(2, connection.write("no", 2)) << "the answer has its own time";
+  EXPECT_EQ(-1, connection.Read(&byte, 1));
+  EXPECT_EQ(2, connection.Write("no", 2)) << "the answer has its own time";
   close(ends[0]);
   close(ends[1]);
 }
