@@ -28,12 +28,13 @@ class Silent(errors.LaunchError):
 class Source:
     """Asks one scheduler."""
 
-    def __init__(self, address, token):
+    def __init__(self, address, token, file=None):
         url = urllib.parse.urlsplit(address)
         if url.scheme not in ("http", "https") or not url.netloc:
             raise errors.LaunchError("%s: expected an address like http://127.0.0.1:PORT" % address)
         given = urllib.parse.parse_qs(url.query).get("token", [""])[0]
         self.address = "%s://%s" % (url.scheme, url.netloc)
+        self.file = file  # the file that named it; None: the user did
         self.url = "%s/job.json?%s" % (
             self.address,
             urllib.parse.urlencode({"token": token or given}),
@@ -88,25 +89,31 @@ def lives(pid):
     return True
 
 
+def read(path):
+    """Returns what the file of a running job says, or None: there is none."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            job = json.load(file)
+        schema.check(job, FILE)
+    except (OSError, ValueError):
+        return None  # another program's, or one that ended this moment
+    return job if lives(job["pid"]) else None
+
+
 def running_jobs(environment):
-    """Returns what the files of running jobs say, by name. What a dead scheduler left is no job."""
+    """Returns what the files of running jobs say, by path."""
     jobs = {}
     for folder in folders(environment):
         names = os.listdir(folder) if os.path.isdir(folder) else []
         for name in sorted(name for name in names if name.endswith(".json")):
-            try:
-                with open(os.path.join(folder, name), encoding="utf-8") as file:
-                    job = json.load(file)
-                schema.check(job, FILE)
-            except (OSError, ValueError):
-                continue  # another program's, or one that ended this moment
-            if lives(job["pid"]):
-                jobs.setdefault(job["job"], job)
+            path = os.path.join(folder, name)
+            if (job := read(path)) is not None:
+                jobs[path] = job
     return jobs
 
 
 def add_flags(parser):
-    parser.add_argument("--job", metavar="NAME", help="which job, if several run here")
+    parser.add_argument("--job", metavar="NAME|PID", help="which job, if several run here")
     parser.add_argument(
         "--address",
         metavar="URL",
@@ -129,16 +136,32 @@ def find(options, environment):
         return Source(options.address, options.token)
     jobs = running_jobs(environment)
     if options.job is not None:
-        jobs = {name: job for name, job in jobs.items() if name == options.job}
+        jobs = {
+            path: job for path, job in jobs.items() if options.job in (job["job"], str(job["pid"]))
+        }
     if not jobs:
         raise errors.LaunchError(
             "no job%s runs here that can be watched; start it with slimps launch --page_port 0, "
             "or give --address URL" % (' "%s"' % options.job if options.job is not None else "")
         )
     if len(jobs) > 1:
+        named = sorted("%(job)s (pid %(pid)d)" % job for job in jobs.values())
         raise errors.LaunchError(
-            "%d jobs run here: %s; choose one with --job NAME"
-            % (len(jobs), ", ".join(sorted(jobs)))
+            "%d jobs run here: %s; choose one with --job NAME or --job PID"
+            % (len(jobs), ", ".join(named))
         )
-    [job] = jobs.values()
-    return Source(job["address"], job["token"])
+    [path] = jobs
+    return Source(jobs[path]["address"], jobs[path]["token"], path)
+
+
+def find_again(former):
+    """Returns the Source of the same job, whose scheduler may be another process by now.
+
+    LaunchError: the job is not there any more.
+    """
+    if former.file is None:
+        return former
+    job = read(former.file)
+    if job is None:
+        raise Silent("%s: the job may be over" % former.address)
+    return Source(job["address"], job["token"], former.file)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """slimps status and slimps top: their words, where they find a job, and what they say of errors."""
 
+import argparse
 import contextlib
 import io
 import json
@@ -18,11 +19,18 @@ from slimps_launch.watching import state
 from slimps_launch.watching import watch_commands
 from slimps_launch.watching import words
 
+MOVED = {"address": "http://127.0.0.1:3", "token": "t", "job": "slimps", "pid": os.getpid()}
 NOBODY = 2**22 + 1  # above the kernel's largest number of a process
 
 
 def lines_of(sample):
     return words.status(state.parse(json.dumps(sample)))
+
+
+def options_of(*flags):
+    parser = argparse.ArgumentParser()
+    source.add_flags(parser)
+    return parser.parse_args(flags)
 
 
 def with_fact(lines, fact):
@@ -113,9 +121,11 @@ class CommandTest(folder_case.FolderCase):
         return served.__enter__()
 
     def announce(self, job, address, folder="run/slimps", pid=None, token=scheduler.TOKEN):
+        """Returns the path of the job's file."""
         os.makedirs(self.path(folder), exist_ok=True)
-        told = {"address": address, "token": token, "job": job, "pid": pid or os.getpid()}
-        self.put("%s/%s.json" % (folder, job), json.dumps(told))
+        pid = pid or os.getpid()
+        told = {"address": address, "token": token, "job": job, "pid": pid}
+        return self.put("%s/%s-%d.json" % (folder, job, pid), json.dumps(told))
 
     def run_on(self, *arguments):
         said, complained = io.StringIO(), io.StringIO()
@@ -129,11 +139,11 @@ class CommandTest(folder_case.FolderCase):
     def test_the_one_running_job_is_found(self):
         served = self.serve(samples.healthy())
         for folder in ("run/slimps", ".cache/slimps"):
-            self.announce("resnet", served.address, folder)
+            path = self.announce("resnet", served.address, folder)
             code, said, complained = self.run_on("status")
             self.assertEqual((0, ""), (code, complained))
             self.assertTrue(said.startswith("job resnet: running"), said)
-            os.remove(self.path(folder + "/resnet.json"))
+            os.remove(path)
 
     def test_json_is_what_the_scheduler_says(self):
         served = self.serve(samples.many_workers())
@@ -162,8 +172,32 @@ class CommandTest(folder_case.FolderCase):
         self.announce("lenet", "http://127.0.0.1:1", ".cache/slimps")
         code, _, complained = self.run_on("status")
         self.assertEqual(1, code)
-        self.assertIn("2 jobs run here: lenet, resnet; choose one with --job NAME", complained)
+        listed = "2 jobs run here: lenet (pid %d), resnet (pid %d); choose one with --job NAME"
+        self.assertIn(listed % (os.getpid(), os.getpid()), complained)
         self.assertEqual(0, self.run_on("status", "--job", "resnet")[0])
+
+    def test_jobs_of_one_name_are_told_apart_by_pid(self):
+        over, runs = samples.healthy(), samples.healthy()
+        over["job"]["phase"] = "done"
+        self.announce("slimps", self.serve(over).address)
+        self.announce("slimps", self.serve(runs).address, pid=os.getppid())
+        for chosen in ([], ["--job=slimps"]):
+            code, _, complained = self.run_on("status", *chosen)
+            self.assertEqual(1, code)
+            self.assertIn("2 jobs run here: slimps (pid ", complained)
+        for pid, phase in ((os.getpid(), "done"), (os.getppid(), "running")):
+            said = self.run_on("status", "--job=%d" % pid)[1]
+            self.assertIn("job resnet: %s" % phase, said)
+
+    def test_top_does_not_go_on_with_another_job(self):
+        path = self.announce("slimps", "http://127.0.0.1:1")
+        found = source.find(options_of(), self.environment)
+        os.remove(path)
+        self.announce("slimps", "http://127.0.0.1:2", pid=os.getppid())
+        with self.assertRaises(source.Silent):
+            source.find_again(found)
+        self.put(os.path.relpath(path, self.folder), json.dumps(MOVED))
+        self.assertEqual("http://127.0.0.1:3", source.find_again(found).address)
 
     def test_a_wrong_token_is_named(self):
         served = self.serve(samples.healthy())
@@ -235,13 +269,13 @@ class TopTest(unittest.TestCase):
         done = samples.healthy()
         done["job"]["phase"] = "done"
         last, _ = self.run_top(
-            Answers(samples.healthy(), source.Silent("gone")), lambda: Answers(done)
+            Answers(samples.healthy(), source.Silent("gone")), lambda _: Answers(done)
         )
         self.assertEqual("done", last["job"]["phase"])
 
     def test_silence_for_long_ends_it(self):
         answers = Answers(samples.healthy(), *[source.Silent("gone")] * 20)
-        _, said = self.run_top(answers, lambda: answers)
+        _, said = self.run_top(answers, lambda _: answers)
         self.assertIn("no answer since 9 s; this is what was said last", said)
         self.assertIn("no answer for 10 s: the job is over, or its scheduler is gone", said)
 
