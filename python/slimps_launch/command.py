@@ -178,7 +178,7 @@ def launch(arguments, installation):
     if options.servers_apart and where != "slurm":
         parser.error("--servers-apart goes with --on slurm")
     if where == "k8s" and watched.scheduler_flags(options):
-        parser.error("--page_port, --metrics_port and --stall_warning do not go with --on k8s")
+        parser.error("flags by which a job is watched do not go with --on k8s")
     if where == "k8s":
         return on_kubernetes.print_manifests(parser, options, command)
     makers = {"local": Here, "ssh": on_ssh.Place, "slurm": on_slurm.Place, "mpi": on_mpi.Place}

@@ -41,6 +41,12 @@ def add_flags(parser):
         help="serve the metrics of all nodes for Prometheus here; 0: any free port",
     )
     parser.add_argument(
+        "--watch_bind",
+        metavar="ADDRESS",
+        help="address of both (default: 127.0.0.1); where others reach it, /metrics asks for the "
+        "page's token, too",
+    )
+    parser.add_argument(
         "--stall_warning",
         type=seconds,
         metavar="SECONDS",
@@ -51,7 +57,7 @@ def add_flags(parser):
 def scheduler_flags(options):
     """Returns the scheduler's flags for what the user wants to watch."""
     flags = []
-    for name in ("page_port", "metrics_port", "stall_warning"):
+    for name in ("page_port", "metrics_port", "watch_bind", "stall_warning"):
         value = getattr(options, name)
         if value is not None:
             flags += ["--" + name, str(value)]

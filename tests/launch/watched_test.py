@@ -23,9 +23,15 @@ class FlagsTest(unittest.TestCase):
     def test_the_scheduler_gets_what_the_user_gave(self):
         self.assertEqual([], watched.scheduler_flags(options_of()))
         self.assertEqual(
-            ["--page_port", "0", "--metrics_port", "9100", "--stall_warning", "0"],
+            [
+                *("--page_port", "0", "--metrics_port", "9100"),
+                *("--watch_bind", "0.0.0.0", "--stall_warning", "0"),
+            ],
             watched.scheduler_flags(
-                options_of("--metrics_port=9100", "--page_port=0", "--stall_warning=0")
+                options_of(
+                    *("--metrics_port=9100", "--page_port=0"),
+                    *("--watch_bind=0.0.0.0", "--stall_warning=0"),
+                )
             ),
         )
 

@@ -37,7 +37,7 @@ class Source:
         self.file = file  # the file that named it; None: the user did
         self.url = "%s/job.json?%s" % (
             self.address,
-            urllib.parse.urlencode({"token": token or given}),
+            urllib.parse.urlencode({"token": given or token}),
         )
         # A proxy would see the token, and does not reach this machine's own addresses.
         self.opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -120,20 +120,37 @@ def add_flags(parser):
         help="where the scheduler's page is, as its log says it (default: of the job that slimps "
         "launch runs here)",
     )
-    parser.add_argument("--token", metavar="T", help="the page's token, if URL lacks it")
+    token = parser.add_mutually_exclusive_group()
+    token.add_argument(
+        "--token", metavar="T", help="the page's token, if URL lacks it (environment: SLIMPS_TOKEN)"
+    )
+    token.add_argument("--token_file", metavar="FILE", help="file with the token")
 
 
 def check(parser, options):
-    if options.token and not options.address:
-        parser.error("--token goes with --address")
+    for name in ("token", "token_file"):
+        if getattr(options, name) and not options.address:
+            parser.error("--%s goes with --address" % name)
     if options.job and options.address:
         parser.error("--job and --address exclude each other")
+
+
+def token_of(options, environment):
+    """Returns the token that the user gave beside the address. LaunchError: FILE is not there."""
+    if options.token_file is None:
+        return options.token or environment.get("SLIMPS_TOKEN", "")
+    try:
+        with open(options.token_file, encoding="utf-8") as file:
+            return file.read().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise errors.LaunchError("--token_file %s: %s" % (options.token_file, reason)) from error
 
 
 def find(options, environment):
     """Returns the Source that the flags mean. LaunchError: there is none, or more than one."""
     if options.address:
-        return Source(options.address, options.token)
+        return Source(options.address, token_of(options, environment))
     jobs = running_jobs(environment)
     if options.job is not None:
         jobs = {

@@ -158,6 +158,17 @@ class CommandTest(folder_case.FolderCase):
         given = ("--address", served.address, "--token", scheduler.TOKEN)
         self.assertEqual(0, self.run_on("status", *given)[0])
 
+    def test_the_token_need_not_be_on_the_command_line(self):
+        address = self.serve(samples.healthy()).address
+        path = self.put("token", scheduler.TOKEN + "\n")
+        given = ("status", "--address", address)
+        self.assertEqual(0, self.run_on(*given, "--token_file", path)[0])
+        missing = self.run_on(*given, "--token_file", path + "x")[2]
+        self.assertIn("--token_file %sx: No such file or directory" % path, missing)
+        with mock.patch.dict(os.environ, SLIMPS_TOKEN=scheduler.TOKEN):
+            self.assertEqual(0, self.run_on(*given)[0])
+        self.assertEqual(1, self.run_on(*given)[0])
+
     def test_without_a_job_it_says_how_to_start_one(self):
         self.announce("old", "http://127.0.0.1:1", pid=NOBODY)
         self.put("run/slimps/torn.json", "{")
@@ -222,7 +233,7 @@ class CommandTest(folder_case.FolderCase):
         self.assertIn("expected an address", self.run_on("status", "--address", "node1:80")[2])
 
     def test_flags_that_contradict_are_refused(self):
-        for flags in (["--token=t"], ["--job=a", "--address=http://a:1"]):
+        for flags in (["--token=t"], ["--token_file=f"], ["--job=a", "--address=http://a:1"]):
             self.assertEqual(2, self.run_on("status", *flags)[0])
 
     def test_top_ends_with_the_job(self):
