@@ -2,7 +2,8 @@
 // slimps_scheduler: knows who is in the job and which server owns which partition; barriers,
 // liveness, the threshold decision.
 //
-// Exit status: 0 the job ended in order; 1 it failed, or the port is taken; 2 wrong usage.
+// Exit status: 0 the job ended in order; 1 it failed, or the port is taken; 2 wrong usage, or wrong
+// files with keys.
 #include <gflags/gflags.h>
 #include <glog/logging.h>
 #include <signal.h>
@@ -229,7 +230,9 @@ absl::Status Run(SchedulerOptions options, const std::string& bind) {
   const RealClock clock;
   ZmqTransportOptions transport_options;
   transport_options.strangers.emplace();
-  SLIMPS_RETURN_IF_ERROR(TakeKeys(&options, &transport_options));
+  if (const absl::Status taken = TakeKeys(&options, &transport_options); !taken.ok()) {
+    DieOfUsage(std::string(taken.message()));  // who starts it again meets the same
+  }
   ZmqTransport transport(transport_options);
   std::unique_ptr<Journal> journal;
   if (options.has_journal) {
