@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where a running job says what it does: at its scheduler, which a file names.
 
-The scheduler writes {"address", "token", "job", "pid"} to its --watch_file. `slimps launch` has
-that file in a folder of this user.
+The scheduler writes FILE to its --watch_file. `slimps launch` has that file in a folder of this
+user, perhaps a home that several machines share.
 """
 
+import contextlib
 import http.client
 import json
 import os
+import socket
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -18,7 +20,14 @@ from slimps_launch.watching import state
 
 TIMEOUT_S = 5
 MAX_BYTES = 64 << 20
-FILE = {"address": schema.TEXT, "token": schema.TEXT, "job": schema.TEXT, "pid": schema.COUNT}
+FILE = {
+    "address": schema.TEXT,
+    "token": schema.TEXT,
+    "job": schema.TEXT,
+    "pid": schema.COUNT,
+    "host": schema.TEXT,
+    "begun": schema.SIZE,
+}
 
 
 class Silent(errors.LaunchError):
@@ -77,27 +86,34 @@ def folders(environment):
     return [os.path.join(folder, "slimps") for folder in (runtime, home) if folder]
 
 
-def lives(pid):
+def begun(pid):
+    """Returns when a process began, in clock ticks since this machine did. None: there is none."""
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OverflowError:
-        return False
-    except PermissionError:
-        pass
-    return True
+        with open("/proc/%d/stat" % pid, encoding="utf-8", errors="replace") as file:
+            fields = file.read().rpartition(")")[2].split()  # from the third on
+    except OSError:
+        return None
+    return None if fields[0] in ("Z", "X") else int(fields[19])
 
 
 def read(path):
-    """Returns what the file of a running job says, or None: there is none."""
+    """Returns what the file of a running job says, or None: there is none.
+
+    Removes a file whose scheduler was killed: another process may get its number.
+    """
     try:
         with open(path, encoding="utf-8") as file:
             job = json.load(file)
         schema.check(job, FILE)
     except (OSError, ValueError):
         return None  # another program's, or one that ended this moment
-    return job if lives(job["pid"]) else None
+    if job["host"] != socket.gethostname():
+        return None
+    if begun(job["pid"]) == job["begun"]:
+        return job
+    with contextlib.suppress(OSError):
+        os.remove(path)
+    return None
 
 
 def running_jobs(environment):

@@ -19,7 +19,6 @@ from slimps_launch.watching import state
 from slimps_launch.watching import watch_commands
 from slimps_launch.watching import words
 
-MOVED = {"address": "http://127.0.0.1:3", "token": "t", "job": "slimps", "pid": os.getpid()}
 NOBODY = 2**22 + 1  # above the kernel's largest number of a process
 
 
@@ -120,11 +119,12 @@ class CommandTest(folder_case.FolderCase):
         self.addCleanup(served.__exit__)
         return served.__enter__()
 
-    def announce(self, job, address, folder="run/slimps", pid=None, token=scheduler.TOKEN):
+    def announce(self, job, address, folder="run/slimps", pid=None, token=scheduler.TOKEN, **other):
         """Returns the path of the job's file."""
         os.makedirs(self.path(folder), exist_ok=True)
         pid = pid or os.getpid()
         told = {"address": address, "token": token, "job": job, "pid": pid}
+        told.update({"host": socket.gethostname(), "begun": source.begun(pid) or 1, **other})
         return self.put("%s/%s-%d.json" % (folder, job, pid), json.dumps(told))
 
     def run_on(self, *arguments):
@@ -177,6 +177,14 @@ class CommandTest(folder_case.FolderCase):
         self.assertIn("no job runs here that can be watched; start it with", complained)
         self.assertIn("no job \"old\" runs here", self.run_on("status", "--job=old")[2])
 
+    def test_another_process_with_the_schedulers_pid_is_no_job(self):
+        served = self.serve(samples.healthy())
+        stale = self.announce("old", served.address, begun=source.begun(os.getpid()) + 1)
+        elsewhere = self.announce("far", served.address, host="another")
+        self.assertIn("no job runs here", self.run_on("status")[2])
+        self.assertFalse(os.path.exists(stale))
+        self.assertTrue(os.path.exists(elsewhere), "it may run there")
+
     def test_of_several_jobs_one_is_chosen(self):
         served = self.serve(samples.healthy())
         self.announce("resnet", served.address)
@@ -207,7 +215,7 @@ class CommandTest(folder_case.FolderCase):
         self.announce("slimps", "http://127.0.0.1:2", pid=os.getppid())
         with self.assertRaises(source.Silent):
             source.find_again(found)
-        self.put(os.path.relpath(path, self.folder), json.dumps(MOVED))
+        self.announce("slimps", "http://127.0.0.1:3")  # the same file
         self.assertEqual("http://127.0.0.1:3", source.find_again(found).address)
 
     def test_a_wrong_token_is_named(self):
