@@ -8,6 +8,7 @@ that only this user can read. `slimps status` looks for that file.
 import argparse
 import contextlib
 import os
+import re
 import tempfile
 
 
@@ -72,6 +73,12 @@ def folder_of_files(environment):
     return os.path.join(os.path.expanduser("~"), ".cache", "slimps")
 
 
+def launcher_of(path):
+    """Returns the pid of the launcher that has made room for this file; None: it is by hand."""
+    named = re.fullmatch(r"job-(\d+)-\w+\.json", os.path.basename(path))
+    return int(named.group(1)) if named else None
+
+
 @contextlib.contextmanager
 def file_of_job(options, environment):
     """Makes room for the file that says where the job can be watched; gives the scheduler's flags.
@@ -85,7 +92,9 @@ def file_of_job(options, environment):
     folder = folder_of_files(environment)
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
-        place = tempfile.NamedTemporaryFile(prefix="job-", suffix=".json", dir=folder)
+        place = tempfile.NamedTemporaryFile(
+            prefix="job-%d-" % os.getpid(), suffix=".json", dir=folder
+        )
     except OSError:
         yield []
         return

@@ -63,7 +63,7 @@ class FileTest(folder_case.FolderCase):
         with self.file_of("--page_port=0") as (flag, path):
             self.assertEqual("--watch_file", flag)
             self.assertEqual(os.path.join(self.folder, "slimps"), os.path.dirname(path))
-            self.assertTrue(path.endswith(".json"))
+            self.assertEqual(os.getpid(), watched.launcher_of(path))
             self.assertEqual(0o700, stat.S_IMODE(os.stat(os.path.dirname(path)).st_mode))
             self.assertEqual(0o600, stat.S_IMODE(os.stat(path).st_mode))
         self.assertFalse(os.path.exists(path))

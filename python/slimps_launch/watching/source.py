@@ -16,6 +16,7 @@ import urllib.request
 
 from slimps_launch import errors
 from slimps_launch import schema
+from slimps_launch import watched
 from slimps_launch.watching import state
 
 TIMEOUT_S = 5
@@ -99,7 +100,8 @@ def begun(pid):
 def read(path):
     """Returns what the file of a running job says, or None: there is none.
 
-    Removes a file whose scheduler was killed: another process may get its number.
+    Removes a file whose launcher was killed. As long as it lives it may start a scheduler again,
+    which reads the file.
     """
     try:
         with open(path, encoding="utf-8") as file:
@@ -111,8 +113,10 @@ def read(path):
         return None
     if begun(job["pid"]) == job["begun"]:
         return job
-    with contextlib.suppress(OSError):
-        os.remove(path)
+    launcher = watched.launcher_of(path)
+    if launcher is not None and begun(launcher) is None:
+        with contextlib.suppress(OSError):
+            os.remove(path)
     return None
 
 

@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+import shutil
 import socket
 import unittest
 from unittest import mock
@@ -179,11 +180,18 @@ class CommandTest(folder_case.FolderCase):
 
     def test_another_process_with_the_schedulers_pid_is_no_job(self):
         served = self.serve(samples.healthy())
-        stale = self.announce("old", served.address, begun=source.begun(os.getpid()) + 1)
-        elsewhere = self.announce("far", served.address, host="another")
+        self.announce("old", served.address, begun=source.begun(os.getpid()) + 1)
+        self.announce("far", served.address, host="another")
         self.assertIn("no job runs here", self.run_on("status")[2])
-        self.assertFalse(os.path.exists(stale))
-        self.assertTrue(os.path.exists(elsewhere), "it may run there")
+
+    def test_only_a_dead_launchers_file_is_removed(self):
+        path = self.announce("old", "http://127.0.0.1:1", pid=NOBODY)
+        for launcher, stays in ((os.getpid(), True), (NOBODY, False)):
+            of_launcher = self.path("run/slimps/job-%d-a_1.json" % launcher)
+            shutil.copy(path, of_launcher)
+            self.assertIn("no job runs here", self.run_on("status")[2])
+            self.assertEqual(stays, os.path.exists(of_launcher), "it may start a scheduler again")
+        self.assertTrue(os.path.exists(path), "nobody knows who has made it")
 
     def test_of_several_jobs_one_is_chosen(self):
         served = self.serve(samples.healthy())
