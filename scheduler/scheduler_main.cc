@@ -2,7 +2,8 @@
 // slimps_scheduler: knows who is in the job and which server owns which partition; barriers,
 // liveness, the threshold decision.
 //
-// Exit status: 0 the job ended in order; 1 it failed, or the port is taken; 2 wrong usage.
+// Exit status: 0 the job ended in order; 1 it failed, or the port is taken; 2 wrong usage, or wrong
+// files with keys.
 #include <gflags/gflags.h>
 #include <glog/logging.h>
 #include <signal.h>
@@ -31,6 +32,7 @@
 #include "proto/net/zmq/zmq_transport.h"
 #include "scheduler/journal.h"
 #include "scheduler/scheduler_service.h"
+#include "scheduler/watch/watch_file.h"
 #include "scheduler/watch/watch_servers.h"
 #include "scheduler/watch/watch_service.h"
 
@@ -73,6 +75,8 @@ DEFINE_string(watch_bind, "127.0.0.1", "address of both");
 DEFINE_string(watch_file, "",
               "file to write where the live page is, and its token, for slimps status; needs "
               "--page_port");
+DEFINE_string(watch_token_file, "",
+              "file with the token of both, which only this user can read; else a token is drawn");
 DEFINE_int32(stall_warning, 10,
              "seconds after which a line says who waits for whom and where that one stands; 0: no "
              "line");
@@ -154,15 +158,23 @@ absl::Status WritePortFile(const std::string& path, const std::string& address) 
   return Prefixed(WriteFileDurably(path, port + "\n"), "--port_file");
 }
 
-// Returns where to listen for those who watch the job.
+// Returns where to listen for those who watch the job. Ends with wrong usage if it is told a token
+// that is none.
 WatchServers::Options WatchOptionsFromFlags() {
   const auto port = [](int32_t flag) {
     return flag < 0 ? std::nullopt : std::optional(static_cast<uint16_t>(flag));
   };
+  std::string token;
+  if (!FLAGS_watch_token_file.empty()) {
+    absl::StatusOr<std::string> read = ReadTokenFile(FLAGS_watch_token_file);
+    if (!read.ok()) DieOfUsage(absl::StrCat("--watch_token_file: ", read.status().message()));
+    token = *std::move(read);
+  }
   return {.bind = ResolveForBind(FLAGS_watch_bind),
           .metrics_port = port(FLAGS_metrics_port),
           .page_port = port(FLAGS_page_port),
           .file = FLAGS_watch_file,
+          .token = std::move(token),
           .job_id = FLAGS_job_id};
 }
 
@@ -229,7 +241,9 @@ absl::Status Run(SchedulerOptions options, const std::string& bind) {
   const RealClock clock;
   ZmqTransportOptions transport_options;
   transport_options.strangers.emplace();
-  SLIMPS_RETURN_IF_ERROR(TakeKeys(&options, &transport_options));
+  if (const absl::Status taken = TakeKeys(&options, &transport_options); !taken.ok()) {
+    DieOfUsage(std::string(taken.message()));  // who starts it again meets the same
+  }
   ZmqTransport transport(transport_options);
   std::unique_ptr<Journal> journal;
   if (options.has_journal) {

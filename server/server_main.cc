@@ -5,7 +5,7 @@
 // Exit status:
 //   0  the job ended in order
 //   1  it failed, or SIGTERM stopped this server: who restarts servers starts it again
-//   2  wrong usage
+//   2  wrong usage, or a wrong key file
 #include <gflags/gflags.h>
 #include <glog/logging.h>
 #include <pthread.h>
@@ -169,12 +169,14 @@ void BindLocally(Transport* transport, std::vector<std::string>* endpoints) {
 }
 
 // The keys of those who may connect come with the roster, which fills `allowed`.
-absl::StatusOr<ZmqTransportOptions> TransportFromFlags(std::shared_ptr<AllowedKeys> allowed) {
+ZmqTransportOptions TransportFromFlags(std::shared_ptr<AllowedKeys> allowed) {
   ZmqTransportOptions options;
   options.strangers.emplace();
   options.allowed_keys = std::move(allowed);
   if (!FLAGS_key_file.empty()) {
-    SLIMPS_ASSIGN_OR_RETURN(options.secret_key, ReadKeyFile(FLAGS_key_file));
+    absl::StatusOr<std::string> key = ReadKeyFile(FLAGS_key_file);
+    if (!key.ok()) DieOfUsage(std::string(key.status().message()));
+    options.secret_key = *std::move(key);
   } else if (FLAGS_insecure) {
     LOG(WARNING) << kInsecureWarning;
   }
@@ -274,8 +276,7 @@ absl::Status Run(ProgramTrace* trace) {
   const ServerOptions options = ServerFromFlags();
   SLIMPS_ASSIGN_OR_RETURN(Beginning beginning, Begin(options, clock));
   const auto allowed = std::make_shared<AllowedKeys>();
-  SLIMPS_ASSIGN_OR_RETURN(const ZmqTransportOptions transport_options, TransportFromFlags(allowed));
-  ZmqTransport transport(transport_options);
+  ZmqTransport transport(TransportFromFlags(allowed));
   std::vector<std::string> endpoints(1);
   SLIMPS_ASSIGN_OR_RETURN(endpoints[0], BindChecked(&transport));
   if (*ParseSameHost(FLAGS_same_host) != SameHost::kTcp) BindLocally(&transport, &endpoints);

@@ -80,6 +80,10 @@ def create(type: str = "dist_sync", **options: Any) -> "KVStore":
     if job is not None:
         _open_stores.check_none_of(job)
     made = _options.make(job, options)
-    if job is not None:
-        _trace.start(job)
-    return KVStore(native.Store.create(kind, made), type, made, job)
+    traced = job is not None and _trace.start(job)
+    try:
+        return KVStore(native.Store.create(kind, made), type, made, job)
+    except BaseException:
+        if traced:
+            _trace.give_up()
+        raise

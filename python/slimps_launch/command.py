@@ -174,11 +174,11 @@ def launch(arguments, installation):
     restarts.check(parser, options, where)
     checkpoint.check(parser, options)
     if options.trace and where != "local":
-        parser.error("--trace goes with --on local")
+        parser.error("--trace goes with --on local; for other places see docs/launching.md")
     if options.servers_apart and where != "slurm":
         parser.error("--servers-apart goes with --on slurm")
     if where == "k8s" and watched.scheduler_flags(options):
-        parser.error("--page_port, --metrics_port and --stall_warning do not go with --on k8s")
+        parser.error("flags by which a job is watched do not go with --on k8s")
     if where == "k8s":
         return on_kubernetes.print_manifests(parser, options, command)
     makers = {"local": Here, "ssh": on_ssh.Place, "slurm": on_slurm.Place, "mpi": on_mpi.Place}

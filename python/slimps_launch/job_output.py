@@ -8,6 +8,7 @@ end. If the job goes on, held lines are shown after HOLD_SECONDS.
 
 import os
 import re
+import stat
 import threading
 
 HOLD_SECONDS = 3.0
@@ -108,7 +109,16 @@ class Logs:
     def open(self, name):
         path = os.path.join(self.folder, "%s%s.log" % (name.replace(" ", "_"), self.suffix))
         # A process that is started again goes on in the file of the one before.
-        self.files[name] = open(path, "ab" if name in self.files else "wb", buffering=0)
+        mode = "ab" if name in self.files else "wb"
+        self.files[name] = open(path, mode, buffering=0, opener=self._open_for_this_user)
+
+    @staticmethod
+    def _open_for_this_user(path, flags):
+        """The scheduler's lines have the page's token."""
+        file = os.open(path, flags, 0o600)
+        if stat.S_ISREG(os.fstat(file).st_mode):
+            os.fchmod(file, 0o600)  # it may be an earlier job's
+        return file
 
     def add(self, name, line):
         self.files[name].write((line + "\n").encode("utf-8", "replace"))

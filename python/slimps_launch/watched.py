@@ -8,6 +8,7 @@ that only this user can read. `slimps status` looks for that file.
 import argparse
 import contextlib
 import os
+import re
 import tempfile
 
 
@@ -41,6 +42,12 @@ def add_flags(parser):
         help="serve the metrics of all nodes for Prometheus here; 0: any free port",
     )
     parser.add_argument(
+        "--watch_bind",
+        metavar="ADDRESS",
+        help="address of both (default: 127.0.0.1); where others reach it, /metrics asks for the "
+        "page's token, too",
+    )
+    parser.add_argument(
         "--stall_warning",
         type=seconds,
         metavar="SECONDS",
@@ -51,7 +58,7 @@ def add_flags(parser):
 def scheduler_flags(options):
     """Returns the scheduler's flags for what the user wants to watch."""
     flags = []
-    for name in ("page_port", "metrics_port", "stall_warning"):
+    for name in ("page_port", "metrics_port", "watch_bind", "stall_warning"):
         value = getattr(options, name)
         if value is not None:
             flags += ["--" + name, str(value)]
@@ -64,6 +71,12 @@ def folder_of_files(environment):
     if runtime and os.access(runtime, os.W_OK):
         return os.path.join(runtime, "slimps")
     return os.path.join(os.path.expanduser("~"), ".cache", "slimps")
+
+
+def launcher_of(path):
+    """Returns the pid of the launcher that has made room for this file; None: it is by hand."""
+    named = re.fullmatch(r"job-(\d+)-\w+\.json", os.path.basename(path))
+    return int(named.group(1)) if named else None
 
 
 @contextlib.contextmanager
@@ -79,7 +92,9 @@ def file_of_job(options, environment):
     folder = folder_of_files(environment)
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
-        place = tempfile.NamedTemporaryFile(prefix="job-", suffix=".json", dir=folder)
+        place = tempfile.NamedTemporaryFile(
+            prefix="job-%d-" % os.getpid(), suffix=".json", dir=folder
+        )
     except OSError:
         yield []
         return

@@ -25,14 +25,15 @@ class WatchServers final {
     std::string bind = "127.0.0.1";        // a numeric address
     std::optional<uint16_t> metrics_port;  // 0: any free one; nullopt: none
     std::optional<uint16_t> page_port;
-    // Where to write {"address", "token", "job", "pid"} for `slimps status`; only this user can
-    // read it. "": nowhere. REQUIRES: a page_port.
+    // The watch file (watch_file.h), for `slimps status`; "": none. REQUIRES: a page_port.
     std::string file;
+    std::string token;  // "": that of `file`, or else a new one
     std::string job_id;
   };
 
-  // Listens, and logs where. The page always asks for a token, the metrics where others can
-  // reach `bind`.
+  // Listens, and logs where. The page always asks for the token, the metrics where others can
+  // reach `bind`. Where the job's former scheduler has left its file, the page is what that one's
+  // was.
   // REQUIRES: `watch` outlives the servers.
   // Unavailable: a port is taken, or the file cannot be written.
   [[nodiscard]] static absl::StatusOr<std::unique_ptr<WatchServers>> Start(const Options& options,

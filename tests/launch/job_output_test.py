@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The output of a job's processes: prefixed, held back, shown with the failure."""
 
+import os
+import stat
 import unittest
 from unittest import mock
 
+import folder_case
 from eventually import eventually
 from slimps_launch import job_node
 from slimps_launch import job_output
@@ -81,6 +84,17 @@ class OutputTest(unittest.TestCase):
             job_output.words_of("slimps.errors.InvalidArgumentError: push of w: no"),
         )
         self.assertEqual("AssertionError", job_output.words_of("AssertionError"))
+
+
+class LogsTest(folder_case.FolderCase):
+    def test_only_this_user_reads_logs_which_have_the_pages_token(self):
+        os.chmod(self.put("scheduler.log", "an earlier job's"), 0o644)
+        logs = job_output.Logs(self.folder)
+        for name in ("scheduler", "worker0"):
+            logs.open(name)
+            self.addCleanup(logs.files[name].close)
+            self.assertEqual(0o600, stat.S_IMODE(os.stat(self.path(name + ".log")).st_mode))
+        self.assertEqual("", self.get("scheduler.log"))
 
 
 if __name__ == "__main__":

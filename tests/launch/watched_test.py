@@ -23,9 +23,15 @@ class FlagsTest(unittest.TestCase):
     def test_the_scheduler_gets_what_the_user_gave(self):
         self.assertEqual([], watched.scheduler_flags(options_of()))
         self.assertEqual(
-            ["--page_port", "0", "--metrics_port", "9100", "--stall_warning", "0"],
+            [
+                *("--page_port", "0", "--metrics_port", "9100"),
+                *("--watch_bind", "0.0.0.0", "--stall_warning", "0"),
+            ],
             watched.scheduler_flags(
-                options_of("--metrics_port=9100", "--page_port=0", "--stall_warning=0")
+                options_of(
+                    *("--metrics_port=9100", "--page_port=0"),
+                    *("--watch_bind=0.0.0.0", "--stall_warning=0"),
+                )
             ),
         )
 
@@ -57,7 +63,7 @@ class FileTest(folder_case.FolderCase):
         with self.file_of("--page_port=0") as (flag, path):
             self.assertEqual("--watch_file", flag)
             self.assertEqual(os.path.join(self.folder, "slimps"), os.path.dirname(path))
-            self.assertTrue(path.endswith(".json"))
+            self.assertEqual(os.getpid(), watched.launcher_of(path))
             self.assertEqual(0o700, stat.S_IMODE(os.stat(os.path.dirname(path)).st_mode))
             self.assertEqual(0o600, stat.S_IMODE(os.stat(path).st_mode))
         self.assertFalse(os.path.exists(path))

@@ -19,13 +19,25 @@ def in_another_thread(look):
     return found[0]
 
 
-def test_it_is_the_innermost_line_outside_the_package():
-    assert in_another_thread(position.of_main_thread).startswith("threading.py:")
-    outside = [position._PACKAGE, threading.__file__, __file__]
-    for i, package in enumerate(outside[1:]):
-        with mock.patch.object(position, "_PACKAGE", package):
-            found = in_another_thread(position.of_main_thread)
-        assert found.startswith("threading.py:" if i else "position_test.py:"), found
+def test_it_is_the_programs_line_that_waits_in_a_library():
+    found = in_another_thread(position.of_main_thread)
+    assert found.startswith("position_test.py:"), "not threading.py, which waits: " + found
+
+
+def test_lines_of_the_package_are_left_out():
+    with mock.patch.object(position, "_PACKAGE", __file__):
+        assert not in_another_thread(position.of_main_thread).startswith("position_test.py:")
+
+
+def test_a_program_of_libraries_alone_is_at_its_innermost_line():
+    with mock.patch.object(position, "_is_library", lambda path: True):
+        assert in_another_thread(position.of_main_thread).startswith("threading.py:")
+
+
+def test_files_of_python_and_of_packages_are_libraries():
+    for path in (threading.__file__, "<frozen runpy>", "/venv/lib/site-packages/torch/x.py"):
+        assert position._is_library(path), path
+    assert not position._is_library("/home/me/train.py")
 
 
 def test_a_watch_notes_it_until_its_end():

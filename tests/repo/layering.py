@@ -26,7 +26,8 @@ MAY_INCLUDE = {
     "compress/kernels": [],
     "compress/format": ["proto/base", "compress/kernels"],
     "compress": ["proto/base", "compress/kernels", "compress/format"],
-    "scheduler": NETWORK + ["watch", "watch/http", "watch/page", "compress/policy", "compress/policy/controllers"],
+    "scheduler": NETWORK
+    + ["watch", "watch/http", "watch/page", "compress/policy", "compress/policy/controllers"],
     "server": NETWORK + ["watch", "watch/http", "compress/kernels", "compress/format", "compress"],
     "backup_model": ["proto/base", "proto", "compress/kernels", "compress/format", "compress"],
     "worker": NETWORK

@@ -64,6 +64,10 @@ class WrongUsageTest(unittest.TestCase):
         self.refused("DMLC_NUM_WORKER=two: expected a number", DMLC_NUM_WORKER="two")
         self.refused("DMLC_ROLE=worker: expected scheduler", DMLC_ROLE="worker")
 
+    def test_keys_that_cannot_be_read_stay_so(self):
+        keys = ("--key_file=/no/such", "--allow_file=/no/such")
+        self.refused("cannot read /no/such: No such file or directory", *keys)
+
 
 class HelpTest(unittest.TestCase):
     def test_help_is_the_programs_own_flags(self):

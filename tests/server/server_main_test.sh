@@ -40,6 +40,8 @@ expect 2 "/dev/null/slimps/server-0: Not a directory" "$server" --root_port=1 --
   --snapshot_dir=/dev/null
 expect 2 "--snapshot_dir=/proc: cannot make the folder" "$server" --root_port=1 --wanted_rank=0 \
   --snapshot_dir=/proc
+expect 2 "cannot read /no/such: No such file" "$server" --root_port=1 --key_file=/no/such \
+  --scheduler_key=00
 # Port 1 is nobody's: the scheduler is silent.
 expect 1 "did not answer within 1s" env DMLC_PS_ROOT_PORT=1 "$server" --join_timeout_s=1
 

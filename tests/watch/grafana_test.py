@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Grafana dashboard asks for metrics that there are, as their kinds want it."""
 
+import itertools
 import json
 import os
 import re
@@ -63,9 +64,16 @@ class GrafanaTest(unittest.TestCase):
             self.assertTrue(all(chosen), target["expr"])
 
     def test_panels_do_not_cover_each_other(self):
-        places = [tuple(panel["gridPos"].values()) for panel in self.board["panels"]]
-        self.assertEqual(len(places), len(set(places)))
-        self.assertTrue(all(x + w <= 24 for _, w, x, _ in places))
+        places = [panel["gridPos"] for panel in self.board["panels"]]
+        for place in places:
+            self.assertLessEqual(place["x"] + place["w"], 24, place)
+        for one, other in itertools.combinations(places, 2):
+            beside = any(
+                first[at] + first[length] <= second[at]
+                for first, second in ((one, other), (other, one))
+                for at, length in (("x", "w"), ("y", "h"))
+            )
+            self.assertTrue(beside, (one, other))
 
 
 if __name__ == "__main__":

@@ -12,10 +12,12 @@
 namespace slimps {
 
 absl::StatusOr<std::unique_ptr<HttpServer>> ServeMetrics(const std::string& bind, uint16_t port,
-                                                         std::function<std::string()> text) {
+                                                         std::function<std::string()> text,
+                                                         const std::string& token) {
   HttpServer::Options options{.bind = bind, .port = port, .token = ""};
   const bool is_loopback = bind.starts_with("127.") || bind == "::1";
-  if (!is_loopback) {
+  if (!is_loopback) options.token = token;
+  if (!is_loopback && token.empty()) {
     SLIMPS_ASSIGN_OR_RETURN(options.token, DrawToken());
   }
   absl::StatusOr<std::unique_ptr<HttpServer>> server = HttpServer::Start(

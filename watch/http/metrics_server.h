@@ -18,11 +18,12 @@
 namespace slimps {
 
 // Serves what text() returns at `bind`, a numeric address, until the server is destroyed, and logs
-// where. Where others can reach that address, it asks for a token, which the log has. `text` is
-// called on any thread.
+// where. Where others can reach that address, it asks for `token`, which the log has; "": for one
+// that it draws. `text` is called on any thread.
 // Errors are those of HttpServer::Start, for --metrics_port.
 [[nodiscard]] absl::StatusOr<std::unique_ptr<HttpServer>> ServeMetrics(
-    const std::string& bind, uint16_t port, std::function<std::string()> text);
+    const std::string& bind, uint16_t port, std::function<std::string()> text,
+    const std::string& token = "");
 
 }  // namespace slimps
 

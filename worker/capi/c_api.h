@@ -63,9 +63,9 @@
  * docs/c-api.md.
  *
  * This header includes <slimps/c_api_gradients.h> (optimizers, compression, policies, states) and
- * <slimps/c_api_figures.h> (totals, decisions). <slimps/c_api_calls.h> adds calls in the
- * background and lists of keys, <slimps/c_api_exchange.h> a model's training steps with the backup
- * model, <slimps/c_api_trace.h> a timeline. */
+ * <slimps/c_api_figures.h> (totals, decisions, where the program stands). <slimps/c_api_calls.h>
+ * adds calls in the background and lists of keys, <slimps/c_api_exchange.h> a model's training
+ * steps with the backup model, <slimps/c_api_trace.h> a timeline. */
 #ifndef SLIMPS_WORKER_CAPI_C_API_H_
 #define SLIMPS_WORKER_CAPI_C_API_H_
 

@@ -95,7 +95,9 @@ SLIMPS_API slimps_status slimps_get_key_codecs(const slimps_store* store, slimps
 /* ---- for those who watch the job ------------------------------------------------------------- */
 
 /* Notes where the program's main thread stands, in its source, as "train.py:12". Who waits for this
- * worker is told that. Meant to be called about once per second, on any thread. Since 1.8. */
+ * worker is told that. Meant to be called about once per second, on any thread. What is not printed
+ * ASCII becomes "?", each byte, and only the first 200 bytes are kept. Since 1.8.
+ * INVALID_ARGUMENT: `where` is NULL. */
 SLIMPS_API slimps_status slimps_note_position(slimps_store* store, const char* where);
 
 #ifdef __cplusplus

@@ -9,22 +9,38 @@ from __future__ import annotations
 
 import os
 import sys
+import sysconfig
 import threading
 
 from slimps.native.library import at_once
 
 INTERVAL_S = 1.0
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_STANDARD_LIBRARY = sysconfig.get_path("stdlib") + os.sep
+
+
+def _is_library(path: str) -> bool:
+    """True for files of Python itself and of installed packages, where no user's loop stands."""
+    installed = any(folder in path for folder in ("/site-packages/", "/dist-packages/"))
+    return installed or path.startswith((_STANDARD_LIBRARY, "<frozen "))
 
 
 def of_main_thread() -> str:
-    """Returns "train.py:12", the innermost line outside of this package; "" if there is none."""
+    """Returns "train.py:12", the innermost line of the program; "" if there is none.
+
+    If all lines are of libraries, it is the innermost one outside of this package.
+    """
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
-    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+    outside = []
+    while frame is not None:
+        path = frame.f_code.co_filename
+        if not path.startswith(_PACKAGE):
+            outside.append((path, frame.f_lineno or 0))
         frame = frame.f_back
-    if frame is None:
-        return ""
-    return "%s:%d" % (os.path.basename(frame.f_code.co_filename), frame.f_lineno)
+    program = [place for place in outside if not _is_library(place[0])]
+    for path, line in program or outside:
+        return "%s:%d" % (os.path.basename(path), line)
+    return ""
 
 
 class Watch:

@@ -18,7 +18,8 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 import numpy as np
 
 from slimps.errors import FailedPreconditionError
-from slimps.native import calls, completions, figures, gpu_gradients, position, structs, updating
+from slimps.native import calls, completions, figures, gpu_gradients, position, states, structs
+from slimps.native import updating
 from slimps.native.arrays import (
     Array,
     Items,
@@ -39,7 +40,7 @@ from slimps.native.options import Options
 _AT_ONCE = 1 << 14
 
 
-class Store:
+class Store(states.States):
     """One worker's store. Thread-safe. Every method raises the exception of a failed status.
 
     Methods that wait end on Ctrl-C, which aborts the store: the other workers would otherwise wait
@@ -276,34 +277,6 @@ class Store:
     def set_policy(self, policy: str) -> None:
         self._run(lib.slimps_set_policy, text(policy, "policy"))
 
-    def save_optimizer_states(self) -> bytes:
-        return self._bytes_of(lib.slimps_save_optimizer_states)
-
-    def load_optimizer_states(self, content: bytes) -> None:
-        self._run(lib.slimps_load_optimizer_states, content, len(content))
-
-    def save_residuals(self) -> bytes:
-        return self._bytes_of(lib.slimps_save_residuals)
-
-    def load_residuals(self, content: bytes) -> None:
-        self._run(lib.slimps_load_residuals, content, len(content))
-
-    def save(self, folder: str, own_state: bytes) -> None:
-        self._run(lib.slimps_save, text(folder, "directory"), own_state, len(own_state))
-
-    def await_saved(self) -> None:
-        self._run(lib.slimps_await_saved)
-
-    def load(self, folder: str) -> Tuple[int, bytes]:
-        """Returns the rounds that were saved, and this worker's own state."""
-        path, rounds = text(folder, "directory"), ctypes.c_uint64()
-
-        def load(store: Any, content: Any, length: Any) -> int:
-            return int(lib.slimps_load(store, path, content, length, byref(rounds)))
-
-        own_state = self._bytes_of(load)
-        return rounds.value, own_state
-
     # ---- the job --------------------------------------------------------------------------------
 
     def all_reduce_sum(self, values: Sequence[float]) -> List[float]:
@@ -390,14 +363,6 @@ class Store:
             raise raised
         if status:
             raise error(status)
-
-    def _bytes_of(self, save: Callable[..., int]) -> bytes:
-        content, length = c_void_p(), ctypes.c_size_t()
-        self._run(save, byref(content), byref(length))
-        try:
-            return ctypes.string_at(content, length.value)
-        finally:
-            lib.slimps_free(content)
 
     def _waiting_for(self) -> completions.Completions:
         with self._lock:

@@ -48,8 +48,7 @@ def top(arguments):
     source.add_flags(parser)
     options = parser.parse_args(arguments)
     source.check(parser, options)
-    asked = source.find(options, os.environ)
-    last = Top(asked, lambda: source.find(options, os.environ)).run()
+    last = Top(source.find(options, os.environ)).run()
     return 1 if last["job"]["phase"] == "failed" else 0
 
 
@@ -69,7 +68,7 @@ def screen(is_terminal):
 class Top:
     """Asks each second, and draws."""
 
-    def __init__(self, asked, find_again, now=time.monotonic, wait=time.sleep):
+    def __init__(self, asked, find_again=source.find_again, now=time.monotonic, wait=time.sleep):
         self.asked = asked
         self.find_again = find_again  # a scheduler that was started again has another address
         self.now = now
@@ -92,7 +91,7 @@ class Top:
                     heard = self.now()
                 except errors.LaunchError:
                     with contextlib.suppress(errors.LaunchError):
-                        self.asked = self.find_again()
+                        self.asked = self.find_again(self.asked)
         if self.is_terminal:
             say(words.status(state))
         if self.now() - heard >= SILENT_FOR_S:

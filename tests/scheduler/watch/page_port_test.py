@@ -14,6 +14,7 @@ import tempfile
 import unittest
 
 from eventually import eventually
+from slimps_launch.watching import source
 
 PROGRAM = os.path.join(os.environ.get("TEST_SRCDIR", ""), "slimps/scheduler/slimps_scheduler")
 DEADLINE = 60.0  # seconds; only a failing test waits this long
@@ -196,12 +197,52 @@ class WatchedTest(unittest.TestCase):
                     "token": token,
                     "job": "mine",
                     "pid": process.pid,
+                    "host": socket.gethostname(),
+                    "begun": source.begun(process.pid),
                 },
                 json.load(text),
             )
         process.send_signal(signal.SIGTERM)
         process.wait(DEADLINE)
         self.assertFalse(os.path.exists(self.watch_file))
+
+    def test_a_killed_schedulers_page_goes_on_with_the_next(self):
+        flags = ("--page_port=0", "--watch_file=" + self.watch_file)
+        former = self.start(*flags)
+        page = self.page()
+        former.kill()
+        former.wait(DEADLINE)
+        former = self.start(*flags)
+        self.assertEqual(page, self.page())
+        self.start(*flags)
+        self.assertEqual(page[1], self.page()[1])
+        self.assertNotEqual(page[0], self.page()[0], "the port is taken")
+        self.start(*flags, "--job_id=another")
+        self.assertNotEqual(page[1], self.page()[1])
+
+    def test_what_others_could_write_names_no_token(self):
+        flags = ("--page_port=0", "--watch_file=" + self.watch_file)
+        former = self.start(*flags)
+        token = self.page()[1]
+        former.kill()
+        former.wait(DEADLINE)
+        os.chmod(self.watch_file, 0o660)
+        self.start(*flags)
+        self.assertNotEqual(token, self.page()[1])
+
+    def test_page_and_metrics_have_the_token_of_a_file(self):
+        path = os.path.join(self.folder, "token")
+        token = "f" * 32
+        with open(path, "w", encoding="utf-8") as text:
+            text.write(token + "\n")
+        flags = ("--metrics_port=0", "--page_port=0", "--watch_token_file=" + path)
+        os.chmod(path, 0o640)
+        self.assertEqual(2, self.start(*flags).wait(DEADLINE))
+        self.assertIn("others cannot reach: chmod 600", self.logged())
+        os.chmod(path, 0o600)
+        self.start(*flags, "--watch_bind=0.0.0.0")
+        for what in ("metrics at", "watch this job at"):
+            self.assertTrue(self.found(what + r" http://\S+\?token=" + token + "\n"))
 
     def test_nothing_listens_unless_it_is_asked_for(self):
         self.start()

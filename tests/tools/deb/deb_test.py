@@ -65,7 +65,9 @@ COMPILERS = ["gcc", "libc6-dev", "pkgconf", "cmake", "make"]
 # What the examples say at their end.
 TRAINED = r"(?m)^(worker0\| )?(loss 0\.0|slopes \[1\. 2\. 3\.)"
 SECONDS = 60.0  # only a failing test waits this long
-WHY_NOT = debian_system.why_not()
+# Nothing of this is left by a purge.
+GONE = ("usr/bin/slimps*", LIB + "/*slimps*", "lib/systemd/system/slimps*", "etc/default/slimps*")
+GONE += (PYTHON + "/slimps*", "var/lib/slimps", "etc/systemd/system/*.wants/slimps*")
 
 
 def relative(pattern):
@@ -110,8 +112,10 @@ class DebTest(unittest.TestCase):
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
         self.assertEqual((0, ""), (done.returncode, done.stdout))
 
-    @unittest.skipIf(WHY_NOT, WHY_NOT)
     def test_a_small_debian_installs_it_and_trains(self):
+        why_not = debian_system.why_not()
+        if why_not is not None:
+            self.skipTest(why_not)
         system = debian_system.System(os.path.join(self.folder, "system"))
         for path in [self.deb] + [os.path.join(BUILT, "examples", name) for name in EXAMPLES]:
             shutil.copy(path, system.at("root"))
@@ -132,8 +136,18 @@ class DebTest(unittest.TestCase):
             with self.subTest("launch runs a job", command=command):
                 said = system.run("slimps launch --workers 2 --servers 2 -- " + command)
                 self.assertRegex(said, TRAINED)
+        with self.subTest("it installs over itself"):
+            system.run("dpkg --install /root/" + os.path.basename(self.deb))
+            self.assertEqual("slimps %s\n" % python_wheel.version(), system.run("slimps --version"))
+        system.run("install -d -o slimps /var/lib/slimps; systemctl enable slimps-server@0")
+        self.assertTrue(self.there(system, "etc/systemd/system/*.wants/slimps*"))
         system.run("apt-get -q purge -y slimps")
-        self.assertFalse(os.path.exists(system.at(PYTHON + "/slimps_launch")))
+        self.assertEqual([], self.there(system, *GONE))
+
+    @staticmethod
+    def there(system, *patterns):
+        """Returns what is there; a link of the system leads nowhere from here."""
+        return [path for pattern in patterns for path in glob.glob(system.at(pattern))]
 
     def serve_two_jobs(self, system):
         variables = system.at("etc/default/slimps")

@@ -18,6 +18,7 @@ ENTER = [
     *("unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-ec"),
     'mount -t proc proc "$0/proc"; mount --rbind /dev "$0/dev"; exec chroot "$0" sh -ec "$1"',
 ]
+REACH_SECONDS = 60  # for a small file
 SECONDS = 600.0  # only a failing test waits this long
 
 
@@ -39,7 +40,7 @@ def source():
 
 
 def why_not():
-    """Returns why no system can be made here. None: it can."""
+    """Returns why no system can be made here. None: it can. Asks apt's source, at most a minute."""
     if os.geteuid() != 0:
         return "debootstrap needs root"
     if subprocess.run(["unshare", "--mount", "true"], stderr=subprocess.DEVNULL).returncode != 0:
@@ -48,7 +49,8 @@ def why_not():
         return "apt has no source of Debian 12's packages"
     with tempfile.TemporaryDirectory() as folder:
         address = "%s/dists/%s/InRelease" % (source().rstrip("/"), RELEASE)
-        said("/usr/lib/apt/apt-helper", "download-file", address, os.path.join(folder, "release"))
+        fetch = ["timeout", "%d" % REACH_SECONDS, "/usr/lib/apt/apt-helper", "download-file"]
+        said(*fetch, address, os.path.join(folder, "release"))
         return None if os.listdir(folder) else "%s cannot be reached" % address
 
 

@@ -201,7 +201,8 @@ class PageTest(unittest.TestCase):
                     break
                 focused.send_keys(Keys.TAB)
             self.assertEqual("Skip to the job", reached[0])
-            for label in ("Pause", "Elements", "Servers", "Rounds", "Pushed ▼", "Pulled", "Reason"):
+            named = ("Pause", "Elements", "Servers", "Rounds", "Pushed ▼", "Pulled", "Reason")
+            for label in named:
                 self.assertIn(label, reached)
 
     def test_sorting_says_its_direction_and_keeps_focus(self):
@@ -272,6 +273,29 @@ class PageTest(unittest.TestCase):
         self.scheduler.__exit__()
         with scheduler.Scheduler(samples.healthy(), port, token="another"):
             self.wait(lambda: self.by_id("link").text == "the token is not this job's")
+
+    def test_a_stream_that_says_nothing_is_opened_again(self):
+        self.open()
+        self.scheduler.mute()
+        self.wait(lambda: self.by_id("link").text == "no answer")
+        self.become(samples.stopped_worker())
+        self.wait(lambda: self.by_id("link").text == "live")
+        self.assertIn("worker 1", self.by_id("notes").text)
+
+    def test_a_refusal_of_the_stream_is_said(self):
+        self.open()
+        port = self.scheduler.server_port
+        self.scheduler.__exit__()
+        with scheduler.Scheduler(samples.healthy(), port) as full:
+            full.full = True
+            self.wait(lambda: self.by_id("link").text == "refused (503): 16 pages are open")
+            full.full = False
+            self.wait(lambda: self.by_id("link").text == "live")
+
+    def test_a_state_that_cannot_be_shown_is_no_answer(self):
+        self.open()
+        self.become({"job": {}})
+        self.wait(lambda: self.by_id("link").text == "no answer")
 
     def test_pausing_keeps_what_is_shown(self):
         self.open()

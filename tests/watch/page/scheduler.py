@@ -25,12 +25,20 @@ class Scheduler(http.server.ThreadingHTTPServer):
         self.changed = threading.Condition()
         self.state = state
         self.over = False
+        self.muted = 0  # streams that say nothing any more, and stay open
+        self.streams = 0
+        self.full = False
         self.address = "http://127.0.0.1:%d" % self.server_port
 
     def become(self, state):
         with self.changed:
             self.state = state
             self.changed.notify_all()
+
+    def mute(self):
+        """The streams that are open say nothing any more, as behind a tunnel whose end is gone."""
+        with self.changed:
+            self.muted = self.streams
 
     def __enter__(self):
         self.thread = threading.Thread(target=self.serve_forever, args=(0.02,))
@@ -77,13 +85,17 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def events(self):
+        if self.server.full:
+            return self.answer(503, "text/plain", "16 pages are open\n")
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.end_headers()
         server = self.server
         with server.changed:
+            server.streams += 1
+            number = server.streams
             while not server.over:
-                if server.state is not None:
+                if server.state is not None and number > server.muted:
                     self.wfile.write(b"data: %s\n\n" % json.dumps(server.state).encode())
                 server.changed.wait(1)
 

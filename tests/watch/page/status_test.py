@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """slimps status and slimps top: their words, where they find a job, and what they say of errors."""
 
+import argparse
 import contextlib
 import io
 import json
 import os
+import shutil
 import socket
 import unittest
 from unittest import mock
@@ -23,6 +25,12 @@ NOBODY = 2**22 + 1  # above the kernel's largest number of a process
 
 def lines_of(sample):
     return words.status(state.parse(json.dumps(sample)))
+
+
+def options_of(*flags):
+    parser = argparse.ArgumentParser()
+    source.add_flags(parser)
+    return parser.parse_args(flags)
 
 
 def with_fact(lines, fact):
@@ -112,10 +120,13 @@ class CommandTest(folder_case.FolderCase):
         self.addCleanup(served.__exit__)
         return served.__enter__()
 
-    def announce(self, job, address, folder="run/slimps", pid=None, token=scheduler.TOKEN):
+    def announce(self, job, address, folder="run/slimps", pid=None, token=scheduler.TOKEN, **other):
+        """Returns the path of the job's file."""
         os.makedirs(self.path(folder), exist_ok=True)
-        told = {"address": address, "token": token, "job": job, "pid": pid or os.getpid()}
-        self.put("%s/%s.json" % (folder, job), json.dumps(told))
+        pid = pid or os.getpid()
+        told = {"address": address, "token": token, "job": job, "pid": pid}
+        told.update({"host": socket.gethostname(), "begun": source.begun(pid) or 1, **other})
+        return self.put("%s/%s-%d.json" % (folder, job, pid), json.dumps(told))
 
     def run_on(self, *arguments):
         said, complained = io.StringIO(), io.StringIO()
@@ -129,11 +140,11 @@ class CommandTest(folder_case.FolderCase):
     def test_the_one_running_job_is_found(self):
         served = self.serve(samples.healthy())
         for folder in ("run/slimps", ".cache/slimps"):
-            self.announce("resnet", served.address, folder)
+            path = self.announce("resnet", served.address, folder)
             code, said, complained = self.run_on("status")
             self.assertEqual((0, ""), (code, complained))
             self.assertTrue(said.startswith("job resnet: running"), said)
-            os.remove(self.path(folder + "/resnet.json"))
+            os.remove(path)
 
     def test_json_is_what_the_scheduler_says(self):
         served = self.serve(samples.many_workers())
@@ -148,6 +159,17 @@ class CommandTest(folder_case.FolderCase):
         given = ("--address", served.address, "--token", scheduler.TOKEN)
         self.assertEqual(0, self.run_on("status", *given)[0])
 
+    def test_the_token_need_not_be_on_the_command_line(self):
+        address = self.serve(samples.healthy()).address
+        path = self.put("token", scheduler.TOKEN + "\n")
+        given = ("status", "--address", address)
+        self.assertEqual(0, self.run_on(*given, "--token_file", path)[0])
+        missing = self.run_on(*given, "--token_file", path + "x")[2]
+        self.assertIn("--token_file %sx: No such file or directory" % path, missing)
+        with mock.patch.dict(os.environ, SLIMPS_TOKEN=scheduler.TOKEN):
+            self.assertEqual(0, self.run_on(*given)[0])
+        self.assertEqual(1, self.run_on(*given)[0])
+
     def test_without_a_job_it_says_how_to_start_one(self):
         self.announce("old", "http://127.0.0.1:1", pid=NOBODY)
         self.put("run/slimps/torn.json", "{")
@@ -156,14 +178,53 @@ class CommandTest(folder_case.FolderCase):
         self.assertIn("no job runs here that can be watched; start it with", complained)
         self.assertIn("no job \"old\" runs here", self.run_on("status", "--job=old")[2])
 
+    def test_another_process_with_the_schedulers_pid_is_no_job(self):
+        served = self.serve(samples.healthy())
+        self.announce("old", served.address, begun=source.begun(os.getpid()) + 1)
+        self.announce("far", served.address, host="another")
+        self.assertIn("no job runs here", self.run_on("status")[2])
+
+    def test_only_a_dead_launchers_file_is_removed(self):
+        path = self.announce("old", "http://127.0.0.1:1", pid=NOBODY)
+        for launcher, stays in ((os.getpid(), True), (NOBODY, False)):
+            of_launcher = self.path("run/slimps/job-%d-a_1.json" % launcher)
+            shutil.copy(path, of_launcher)
+            self.assertIn("no job runs here", self.run_on("status")[2])
+            self.assertEqual(stays, os.path.exists(of_launcher), "it may start a scheduler again")
+        self.assertTrue(os.path.exists(path), "nobody knows who has made it")
+
     def test_of_several_jobs_one_is_chosen(self):
         served = self.serve(samples.healthy())
         self.announce("resnet", served.address)
         self.announce("lenet", "http://127.0.0.1:1", ".cache/slimps")
         code, _, complained = self.run_on("status")
         self.assertEqual(1, code)
-        self.assertIn("2 jobs run here: lenet, resnet; choose one with --job NAME", complained)
+        listed = "2 jobs run here: lenet (pid %d), resnet (pid %d); choose one with --job NAME"
+        self.assertIn(listed % (os.getpid(), os.getpid()), complained)
         self.assertEqual(0, self.run_on("status", "--job", "resnet")[0])
+
+    def test_jobs_of_one_name_are_told_apart_by_pid(self):
+        over, runs = samples.healthy(), samples.healthy()
+        over["job"]["phase"] = "done"
+        self.announce("slimps", self.serve(over).address)
+        self.announce("slimps", self.serve(runs).address, pid=os.getppid())
+        for chosen in ([], ["--job=slimps"]):
+            code, _, complained = self.run_on("status", *chosen)
+            self.assertEqual(1, code)
+            self.assertIn("2 jobs run here: slimps (pid ", complained)
+        for pid, phase in ((os.getpid(), "done"), (os.getppid(), "running")):
+            said = self.run_on("status", "--job=%d" % pid)[1]
+            self.assertIn("job resnet: %s" % phase, said)
+
+    def test_top_does_not_go_on_with_another_job(self):
+        path = self.announce("slimps", "http://127.0.0.1:1")
+        found = source.find(options_of(), self.environment)
+        os.remove(path)
+        self.announce("slimps", "http://127.0.0.1:2", pid=os.getppid())
+        with self.assertRaises(source.Silent):
+            source.find_again(found)
+        self.announce("slimps", "http://127.0.0.1:3")  # the same file
+        self.assertEqual("http://127.0.0.1:3", source.find_again(found).address)
 
     def test_a_wrong_token_is_named(self):
         served = self.serve(samples.healthy())
@@ -188,7 +249,7 @@ class CommandTest(folder_case.FolderCase):
         self.assertIn("expected an address", self.run_on("status", "--address", "node1:80")[2])
 
     def test_flags_that_contradict_are_refused(self):
-        for flags in (["--token=t"], ["--job=a", "--address=http://a:1"]):
+        for flags in (["--token=t"], ["--token_file=f"], ["--job=a", "--address=http://a:1"]):
             self.assertEqual(2, self.run_on("status", *flags)[0])
 
     def test_top_ends_with_the_job(self):
@@ -235,13 +296,13 @@ class TopTest(unittest.TestCase):
         done = samples.healthy()
         done["job"]["phase"] = "done"
         last, _ = self.run_top(
-            Answers(samples.healthy(), source.Silent("gone")), lambda: Answers(done)
+            Answers(samples.healthy(), source.Silent("gone")), lambda _: Answers(done)
         )
         self.assertEqual("done", last["job"]["phase"])
 
     def test_silence_for_long_ends_it(self):
         answers = Answers(samples.healthy(), *[source.Silent("gone")] * 20)
-        _, said = self.run_top(answers, lambda: answers)
+        _, said = self.run_top(answers, lambda _: answers)
         self.assertIn("no answer since 9 s; this is what was said last", said)
         self.assertIn("no answer for 10 s: the job is over, or its scheduler is gone", said)
 
