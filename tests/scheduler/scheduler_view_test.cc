@@ -27,8 +27,10 @@ TEST_F(SchedulerStateTest, TheViewHasWhoIsThereAndForHowLongItIsSilent) {
   EXPECT_THAT(forming.nodes,
               ElementsAre(NodeView{
                   .place = kFirst, .host = "alpha", .pid = kWorker0, .unheard = absl::Seconds(2)}));
-  Register(kWorker1);
-  Register(kServer);
+}
+
+TEST_F(SchedulerStateTest, TheViewHasServersBeforeWorkersAndWhoHasLeft) {
+  RegisterAll();
   const JobView running = state_->View(clock_.Now(), 0);
   EXPECT_EQ(JobView::Phase::kRunning, running.phase);
   ASSERT_THAT(running.nodes, SizeIs(3));
