@@ -14,7 +14,7 @@ OBJECT_OR_NULL = schema.Kind(
 RATES = {"push_bytes_per_s": schema.NUMBER_OR_NULL, "pull_bytes_per_s": schema.NUMBER_OR_NULL}
 NODE = {
     **RATES,
-    "role": schema.TEXT,
+    "role": schema.TEXT,  # server or worker
     "rank": schema.SIZE,
     "host": schema.TEXT,
     "pid": schema.SIZE_OR_NULL,

@@ -87,7 +87,7 @@ def table(heads, rows, right=()):
 
 
 def name_of(node):
-    return node["role"] if node["role"] == "scheduler" else "%(role)s %(rank)d" % node
+    return "%(role)s %(rank)d" % node
 
 
 def call_of(node):
@@ -147,7 +147,7 @@ def figures(state):
 
 def nodes(state):
     shown, others = [], []
-    for role in ("scheduler", "server", "worker"):
+    for role in ("server", "worker"):
         of_role = [node for node in state["nodes"] if node["role"] == role]
         healthy = [node for node in of_role if node["state"] in HEALTHY]
         if len(of_role) <= MOST_NODES or len(healthy) < 2:
@@ -181,9 +181,11 @@ def events(state):
     return ["%8s  %s" % (clock(event["t"]), event["text"]) for event in newest]
 
 
-def how(codec, threshold):
+def how(codec, threshold, by_tensor):
     if codec_name(codec) == "raw":
         return "raw"
+    if threshold is None and by_tensor:
+        return "as decided by tensor"
     if threshold is None:
         return "raw, since %s pays for no size" % codec
     return "%s from %d bytes on" % (codec, threshold)
@@ -195,8 +197,8 @@ def decision(state):
         yield "nothing is decided yet"
         return
     yield "pushes: %s; pulls: %s" % (
-        how(made["codec"], made["threshold_bytes"]),
-        how(made["pull_codec"], made["pull_threshold_bytes"]),
+        how(made["codec"], made["threshold_bytes"], bool(made["keys"])),
+        how(made["pull_codec"], made["pull_threshold_bytes"], bool(made["keys"])),
     )
     if made["policy"] or made["reason"]:
         yield "policy %s: %s" % (made["policy"] or "-", made["reason"] or "-")

@@ -145,7 +145,7 @@ def healthy():
             "round": 1824,
             "why": "",
         },
-        "nodes": [node("scheduler", 0), node("server", 0), node("worker", 0), node("worker", 1)],
+        "nodes": [node("server", 0), node("worker", 0), node("worker", 1)],
         "figures": {
             "rounds_per_s": 10.2,
             "push_bytes_per_s": 0.72e6,
@@ -179,9 +179,9 @@ def stopped_worker():
         "worker 1: last call push 12 s ago, at train.py:31"
     )
     call = {"name": "push", "in_progress": False, "seconds": 12.0, "where": "train.py:31"}
-    state["nodes"][2].update(state="waiting", push_bytes_per_s=0, pull_bytes_per_s=0)
-    state["nodes"][2]["call"] = dict(call, name="pull", in_progress=True)
-    state["nodes"][3].update(
+    state["nodes"][1].update(state="waiting", push_bytes_per_s=0, pull_bytes_per_s=0)
+    state["nodes"][1]["call"] = dict(call, name="pull", in_progress=True)
+    state["nodes"][2].update(
         state="slow", heard_s=12.1, call=call, push_bytes_per_s=0, pull_bytes_per_s=0
     )
     state["figures"].update(rounds_per_s=0, push_bytes_per_s=0, pull_bytes_per_s=0, overlap=None)
@@ -206,11 +206,10 @@ def many_workers(workers=64, servers=4):
     state = healthy()
     state["job"].update(num_workers=workers, num_servers=servers)
     state["nodes"] = [
-        node("scheduler", 0),
         *(node("server", rank) for rank in range(servers)),
         *(node("worker", rank) for rank in range(workers)),
     ]
-    by_rank = state["nodes"][1 + servers :]
+    by_rank = state["nodes"][servers:]
     by_rank[17].update(state="gone", heard_s=14.0, restarts=2)
     by_rank[40].update(state="slow", heard_s=3.4)
     for place, rank in enumerate(range(60, 64)):
@@ -237,9 +236,9 @@ def hostile():
     """Names that come from peers are markup and escape sequences."""
     state = healthy()
     state["tensors"][0]["name"] = HOSTILE
-    state["nodes"][2]["host"] = HOSTILE
-    state["nodes"][3]["host"] = "\x1b[31mred\x07"
-    state["nodes"][3]["call"]["where"] = HOSTILE
+    state["nodes"][1]["host"] = HOSTILE
+    state["nodes"][2]["host"] = "\x1b[31mred\x07"
+    state["nodes"][2]["call"]["where"] = HOSTILE
     state["decision"]["keys"][0].update(key=HOSTILE, codec=HOSTILE, reason=HOSTILE)
     state["timeline"][0].update(stage=HOSTILE, tensor=HOSTILE)
     state["events"].append({"t": 5.0, "text": HOSTILE})
@@ -253,7 +252,7 @@ def forming():
     """Nothing is known yet: what may be null or empty is."""
     state = healthy()
     state["job"].update(phase="forming", seconds=2.0, round=None, why="waits for worker 1")
-    state["nodes"][3].update(state="missing", heard_s=None, host="", pid=None, round=None)
+    state["nodes"][2].update(state="missing", heard_s=None, host="", pid=None, round=None)
     for each in state["nodes"]:
         each.update(call=None, push_bytes_per_s=None, pull_bytes_per_s=None, queue=None)
     figures = state["figures"]

@@ -46,7 +46,7 @@ class WordsTest(unittest.TestCase):
         )
         self.assertEqual("", lines[1], "nothing stalls, and there is no advice")
         self.assertIn("push 5.76 Mbit/s (30.1 times fewer bytes than raw)", lines[2])
-        [server] = with_fact(lines, "server 0   ok")
+        [server] = with_fact(lines, "server 0  ok")
         self.assertTrue(server.endswith("snapshot 12 s ago"), server)
         self.assertEqual(1, len(with_fact(lines, "pushes: 1bit from 4096 bytes on; pulls: 1bit")))
         self.assertEqual(1, len(with_fact(lines, "7 tensors 1bit: at least the threshold")))
@@ -55,7 +55,7 @@ class WordsTest(unittest.TestCase):
     def test_a_stopped_worker_is_named_at_the_top(self):
         lines = lines_of(samples.stopped_worker())
         self.assertTrue(lines[1].startswith("stalled for 12 s: round 1825 waits 12 s for worker 1"))
-        [worker] = with_fact(lines, "worker 1   slow")
+        [worker] = with_fact(lines, "worker 1  slow")
         self.assertTrue(worker.endswith("push 12 s ago, at train.py:31"), worker)
 
     def test_the_advice_is_said_before_the_figures(self):
@@ -95,7 +95,7 @@ class WordsTest(unittest.TestCase):
         for spoil, complaint in (
             (lambda told: told.pop("nodes"), "nodes: expected a list, got nothing"),
             (lambda told: told["nodes"][0].update(rank="a"), "nodes[0].rank: expected a whole"),
-            (lambda told: told["nodes"][2].update(call={}), "nodes[2].call.name: expected text"),
+            (lambda told: told["nodes"][1].update(call={}), "nodes[1].call.name: expected text"),
             (lambda told: told.update(decision={}), "decision.codec: expected text"),
         ):
             told = samples.healthy()
