@@ -78,6 +78,6 @@ def main(arguments):
     setup.install_packages()
     programs = [target for target, _ in setup.PROGRAMS.values()]
     python_wheel.build_package(programs + ["//worker:c_api_package"])
-    path = pack(os.path.abspath(options.out), setup.BUILT, build_date())
+    path = pack(os.path.abspath(options.out), setup.built(), build_date())
     print("%s: %.1f MB" % (path, os.path.getsize(path) / 1e6))
     return 0

@@ -52,7 +52,7 @@ def version():
     return read(os.path.join(setup.REPOSITORY, "VERSION")).strip()
 
 
-def stage(tree, built=setup.BUILT):
+def stage(tree, built):
     """Fills the folder `tree` with what is in `built`, in the layout of a wheel."""
     launch = os.path.join(tree, "slimps_launch")
     left_out = shutil.ignore_patterns("__pycache__", "BUILD", "README.md")
@@ -118,7 +118,7 @@ def isolate(tree, patchelf):
 def build_package(further_targets):
     """Builds the Python package and further targets."""
     # An earlier build may have left more there.
-    shutil.rmtree(os.path.join(setup.BUILT, PACKAGE), ignore_errors=True)
+    shutil.rmtree(os.path.join(setup.built(), PACKAGE), ignore_errors=True)
     setup.build(["//python:package"] + further_targets)
 
 
@@ -143,7 +143,7 @@ def build(out):
             [path] = glob.glob(os.path.join(folder, pattern))
             return path
 
-        stage(os.path.join(folder, "staged"))
+        stage(os.path.join(folder, "staged"), setup.built())
         run("wheel", "pack", "--dest-dir", folder, only("staged"))
         repair = [
             "--plat",

@@ -11,7 +11,6 @@ from slimps_launch import errors
 REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 PACKAGE_LIST = os.path.join(REPOSITORY, "tools", "debian_packages.txt")
 TEST_PACKAGE_LIST = os.path.join(REPOSITORY, "tools", "debian_test_packages.txt")
-BUILT = os.path.join(REPOSITORY, "bazel-bin")
 
 # The programs, and the target and file of each.
 PROGRAMS = {
@@ -138,8 +137,14 @@ def build(targets, options=()):
         raise SetupError("the build failed (see above): bazel build " + " ".join(targets))
 
 
-def program_path(name, built=BUILT):
-    return os.path.join(built, PROGRAMS[name][1])
+def built():
+    """Returns the folder with what Bazel has built."""
+    return os.path.join(REPOSITORY, "bazel-bin")
+
+
+def program_path(name, folder=None):
+    """Returns where a program lies in `folder`, which is built() by default."""
+    return os.path.join(folder or built(), PROGRAMS[name][1])
 
 
 def ensure_programs(names):
