@@ -92,7 +92,7 @@ class WatchedTest(unittest.TestCase):
             self.assertEqual("GET", answer.getheader("Allow"))
         self.assertEqual(405, self.ask(self.metrics(), "/metrics", "POST").status)
 
-    def test_a_foreign_host_is_refused(self):
+    def test_a_foreign_host_is_refused_where_no_token_is_asked_for(self):
         self.start("--page_port=0", "--metrics_port=0")
         port, token = self.page()
         for host in (
@@ -101,10 +101,11 @@ class WatchedTest(unittest.TestCase):
             "[::1].evil",
             "localhost.",
         ):
-            self.assertEqual(403, self.ask(port, "/job.json?token=" + token, host=host).status)
             self.assertEqual(403, self.ask(self.metrics(), "/metrics", host=host).status)
-        for host in ("localhost:1", "[::1]:80", "10.0.0.7"):
+            self.assertEqual(403, self.ask(port, "/job.json", host=host).status)
             self.assertEqual(200, self.ask(port, "/job.json?token=" + token, host=host).status)
+        for host in ("localhost:1", "[::1]:80", "10.0.0.7"):
+            self.assertEqual(200, self.ask(self.metrics(), "/metrics", host=host).status)
 
     def test_events_are_the_state_again_and_again(self):
         self.start("--page_port=0")
@@ -167,7 +168,8 @@ class WatchedTest(unittest.TestCase):
     def test_an_address_that_others_reach_wants_a_token_for_metrics(self):
         self.start("--metrics_port=0", "--watch_bind=0.0.0.0")
         port, token = self.found(
-            r"metrics at http://0\.0\.0\.0:(\d+)/metrics\?token=([0-9a-f]{32})\n"
+            r"metrics at http://%s:(\d+)/metrics\?token=([0-9a-f]{32})\n"
+            % re.escape(socket.gethostname())
         ).groups()
         self.assertEqual(403, self.ask(int(port), "/metrics").status)
         self.assertEqual(200, self.ask(int(port), "/metrics?token=" + token).status)
