@@ -16,12 +16,12 @@ CAUGHT_BY = {
     "any_version_answers": 1,
     "count_repeat": 1,
     "drop_previous": 1,
-    "durable_before_written": 53,
+    "durable_before_written": 15,
     "forget_parked": 301,
     "forget_waiting_pull": 2,
     "forgotten_is_error": 13,
     "forgotten_journal_entry": 171,
-    "no_quiet_time": 37,
+    "no_quiet_time": 30,
     "no_resend": 1,
     "notification_lost": 1,
     "replay_off_by_one": 3,
@@ -32,7 +32,7 @@ CAUGHT_BY = {
     "snapshot_without_state": 13,
     "stale_pull": 1,
     "sum_in_another_order": 3,
-    "torn_snapshot_used": 13,
+    "torn_snapshot_used": 3,
 }
 
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/simulation/simulated_cluster.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <utility>
 
@@ -210,6 +211,9 @@ void SimulatedCluster::Schedule() {
   SchedulerOptions options;
   options.num_workers = options_.workers;
   options.num_servers = options_.servers;
+  // Where many messages are lost, ten seconds without an echo come by chance.
+  const bool loses_many = std::max(options_.faults.drop, options_.faults.truncate) > 0.05;
+  if (loses_many) options.heartbeat_timeout = absl::Seconds(30);
   std::unique_ptr<Journal> journal;
   if (options_.crashes.any()) {
     options.restart_timeout = kRestartTimeout;
