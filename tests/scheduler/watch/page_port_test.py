@@ -60,10 +60,11 @@ class WatchedTest(unittest.TestCase):
     def metrics(self):
         return int(self.found(r"metrics at http://127\.0\.0\.1:(\d+)/metrics\n").group(1))
 
-    def ask(self, port, path, method="GET", host=None):
+    def ask(self, port, path, method="GET", host=None, ranges=None):
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE)
         self.addCleanup(connection.close)
-        connection.request(method, path, headers={"Host": host} if host else {})
+        headers = {"Host": host, "Range": ranges}
+        connection.request(method, path, headers={k: v for k, v in headers.items() if v})
         return connection.getresponse()
 
     def test_the_page_wants_its_token_and_a_policy_guards_it(self):
@@ -106,6 +107,15 @@ class WatchedTest(unittest.TestCase):
             self.assertEqual(200, self.ask(port, "/job.json?token=" + token, host=host).status)
         for host in ("localhost:1", "[::1]:80", "10.0.0.7"):
             self.assertEqual(200, self.ask(self.metrics(), "/metrics", host=host).status)
+
+    def test_ranges_do_not_multiply_an_answer(self):
+        self.start("--page_port=0", "--metrics_port=0")
+        port, token = self.page()
+        for port, path in ((port, "/?token=" + token), (port, "/"), (self.metrics(), "/metrics")):
+            whole = self.ask(port, path)
+            answer = self.ask(port, path, ranges="bytes=" + ",".join(["0-"] * 100))
+            self.assertEqual(whole.status, answer.status, path)
+            self.assertLess(len(answer.read()), 2 * len(whole.read()) + 1000, path)
 
     def test_events_are_the_state_again_and_again(self):
         self.start("--page_port=0")
