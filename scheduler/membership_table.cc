@@ -146,9 +146,10 @@ absl::StatusOr<const Member*> MembershipTable::Replace(const wire::Header& heade
   SLIMPS_RETURN_IF_ERROR(CheckRegistration(header));
   const wire::Register& registration = header.register_();
   const Place place = {registration.role(), static_cast<uint32_t>(registration.wanted_rank())};
-  const uint32_t restarts = members_[place].entry.restarts() + 1;
+  const wire::RosterEntry former = members_[place].entry;
   Member& member = Seat(place, header, peer, now);
-  member.entry.set_restarts(restarts);
+  member.entry.set_restarts(former.restarts() + 1);
+  member.was_away = former.away();
   return &member;
 }
 

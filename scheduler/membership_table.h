@@ -46,6 +46,7 @@ struct Member {
   MemberState state = MemberState::kLive;
   SteadyTime lost_at;        // if kLost
   uint64_t away_epoch = 0;   // if it is away: the epoch that said so first
+  bool was_away = false;     // when this process took the place
   uint64_t saved_epoch = 0;  // of a server: Heartbeat.saved_epoch
   struct Claim {
     PeerId peer = {};

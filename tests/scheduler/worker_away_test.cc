@@ -98,6 +98,7 @@ TEST_F(WorkerAwayTest, ItsFormerProcessIsFencedAndANewOneTakesThePlaceAtAnyTime)
   ASSERT_EQ(welcome.size(), 2u);
   EXPECT_EQ(welcome[0].welcome().rank(), 1u);
   EXPECT_EQ(welcome[0].welcome().restarts(), 1u);
+  EXPECT_TRUE(welcome[0].welcome().was_away());
   EXPECT_FALSE(welcome[1].roster().nodes(2).away());
   EXPECT_TRUE(Visit(kWorker0, 1).empty()) << "barriers wait for it again";
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/synchronization/notification.h"
+#include "proto/partition_limits.h"
 #include "tests/cluster/hooked_transport.h"
 #include "tests/cluster/in_process_cluster.h"
 
@@ -36,7 +37,14 @@ class RankReturnTest : public testing::TestWithParam<uint32_t> {
     options.scheduler.restart_timeout = absl::Seconds(60);
     options.wrap = [this](uint32_t worker,
                           std::unique_ptr<Transport> inner) -> std::unique_ptr<Transport> {
-      if (worker != dies() || processes_.fetch_add(1) > 0) return inner;
+      if (worker != dies()) return inner;
+      if (processes_.fetch_add(1) > 0) {
+        return std::make_unique<HookedTransport>(std::move(inner), [this](const Message& message) {
+          const auto& items = message.header.push().items();
+          if (!items.empty() && items[0].left_out() && !fills_.exchange(true)) filling_.Notify();
+          return absl::OkStatus();
+        });
+      }
       return std::make_unique<HookedTransport>(std::move(inner), [this](const Message&) {
         return dead_.load() ? absl::ResourceExhaustedError("dead") : absl::OkStatus();
       });
@@ -114,6 +122,8 @@ class RankReturnTest : public testing::TestWithParam<uint32_t> {
 
   std::atomic<int> processes_{0};
   std::atomic<bool> dead_{false};
+  std::atomic<bool> fills_{false};
+  absl::Notification filling_;  // the new process pushes nothing in the first open round
   float a_ = 0, b_ = 0;
 };
 
@@ -187,6 +197,51 @@ TEST_P(WorkerAwayTest, RoundsGoOnWithoutItUntilItReturnsAndMeansAreOverWhoContri
   const float alone = static_cast<float>(2 - dies());
   EXPECT_EQ(a_, 1.5f * 4 + alone * 3);
   EXPECT_EQ(b_, 1.5f * 3 + alone * 4);
+}
+
+// As after a server was started anew, and still gets the rounds that the others kept.
+TEST_P(WorkerAwayTest, RoundsThatAServerLagsBehindWithAreNotTakenForLost) {
+  InProcessCluster cluster(Options());
+  Thread lives("lives", [&] {
+    const auto store = cluster.JoinWorker(1 - dies());
+    ASSERT_STATUS_OK(store.status());
+    Start(1, store->get());
+    Train(1, 1, store->get());
+    for (int round = 2; round <= 2 + static_cast<int>(kRoundsAhead); ++round) {
+      Push("a", store->get());
+      Pull("a", store->get());
+    }
+    trained_alone_.Notify();
+    filling_.WaitForNotification();
+    for (int round = 2; round <= 2 + static_cast<int>(kRoundsAhead); ++round) {
+      Push("b", store->get());
+    }
+    is_back_.WaitForNotification();
+    Train(5, 6, store->get());
+    a_ = Pull("a", store->get());
+    b_ = Pull("b", store->get());
+    ASSERT_STATUS_OK((*store)->Close());
+  });
+  Thread returns("returns", [&] {
+    const auto former = cluster.JoinWorker(dies());
+    ASSERT_STATUS_OK(former.status());
+    Start(1, former->get());
+    Train(1, 1, former->get());
+    dead_.store(true);
+    trained_alone_.WaitForNotification();
+    const auto store = cluster.JoinWorker(dies());
+    ASSERT_STATUS_OK(store.status());
+    Start(1, store->get());
+    EXPECT_EQ((*store)->former_rounds(), 2 + kRoundsAhead);
+    is_back_.Notify();
+    Train(5, 6, store->get());
+    ASSERT_STATUS_OK((*store)->Close());
+  });
+  lives.Join();
+  returns.Join();
+  const float alone = static_cast<float>(2 - dies());
+  EXPECT_EQ(a_, 3 * 3 + alone * (1 + kRoundsAhead));
+  EXPECT_EQ(b_, a_);
 }
 
 TEST_P(WorkerAwayTest, TheJobEndsWithoutIt) {
