@@ -11,6 +11,8 @@
 namespace slimps {
 namespace {
 
+constexpr int kMaxOpenRounds = 16;
+
 // "RAW_F32" becomes "raw_f32".
 std::string LabelOf(size_t format) {
   return absl::AsciiStrToLower(wire::Format_Name(static_cast<wire::Format>(format)));
@@ -24,7 +26,8 @@ void AddBytes(Metric metric, const BytesByFormat& bytes, watch::NodeReport* repo
 }
 
 void AddOpenRounds(const ShardSums& sums, SteadyTime now, watch::NodeReport* report) {
-  for (const auto& [round, figures] : sums.open) {
+  for (const auto& [round, figures] : sums.open) {  // the oldest, for whom others wait, come first
+    if (report->open_rounds_size() == kMaxOpenRounds) return;
     watch::OpenRounds& open = *report->add_open_rounds();
     open.set_round(round);
     open.set_seconds(absl::ToDoubleSeconds(now - figures.since));

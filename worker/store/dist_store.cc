@@ -312,7 +312,10 @@ absl::Status DistStore::Leave() {
 absl::Status DistStore::Close() {
   // The others wait for this worker's part of a checkpoint under way.
   if (checkpoints_ != nullptr) checkpoints_->AwaitSaved().IgnoreError();
-  return node_.Close([this] { return tensors_->Finish(); });
+  const absl::Status closed = node_.Close([this] { return tensors_->Finish(); });
+  // No report asks for spans any more.
+  if (rank() == 0) TraceLog::Global().EndWatch();
+  return closed;
 }
 
 void DistStore::Abort(const absl::Status& why) { node_.Fail(why, WorkerNode::Cause::kOurs); }

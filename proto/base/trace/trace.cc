@@ -166,6 +166,9 @@ TraceLog::Buffer& TraceLog::OwnBuffer() {
   auto buffer = std::make_shared<Buffer>();
   buffer->thread_name = NameOfThisThread();
   MutexLock lock(&state_->mutex);
+  // Whoever watches has seen what threads did that are over.
+  const auto is_over = [](const std::shared_ptr<Buffer>& one) { return one.use_count() == 1; };
+  if (state_->watched) std::erase_if(state_->buffers, is_over);
   buffer->number = static_cast<uint32_t>(state_->buffers.size());
   state_->buffers.push_back(buffer);
   slot = {state_->generation, std::move(buffer)};
@@ -183,6 +186,7 @@ void TraceLog::Record(TraceStage stage, const TraceSubject& subject, SteadyTime 
   MutexLock lock(&buffer.mutex);
   auto known = buffer.key_numbers.find(subject.key);
   if (known == buffer.key_numbers.end()) {
+    if (watched && buffer.keys.size() == kWatchedKeys) return;
     buffer.keys.emplace_back(subject.key);
     known = buffer.key_numbers.emplace(subject.key, buffer.keys.size() - 1).first;
   }

@@ -84,10 +84,11 @@ class TraceLog final {
   void Start(std::string_view process_name, size_t max_events = size_t{1} << 20,
              const Clock* clock = MachineClock());
 
-  // Keeps the newest events of each thread, up to kWatchedEvents, for somebody who looks at them
-  // while the process runs. Does nothing once a recording was begun by Start.
+  // Keeps the newest kWatchedEvents events of each thread, if of its first kWatchedKeys keys, for
+  // somebody who looks at them while the process runs. Does nothing once a recording was begun
+  // by Start.
   // REQUIRES: `clock` is never destroyed.
-  static constexpr size_t kWatchedEvents = 2048;
+  static constexpr size_t kWatchedEvents = 2048, kWatchedKeys = 4096;
   void Watch(const Clock* clock = MachineClock());
 
   // Ends what Watch began. A recording that Start began goes on.

@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "proto/base/clock.h"
 
 namespace slimps {
@@ -71,6 +72,21 @@ TEST_F(TraceTest, AWatchKeepsTheNewestEventsOfAThread) {
   Log().EndWatch();
   EXPECT_FALSE(Log().on());
   EXPECT_TRUE(Log().Events().empty());
+}
+
+TEST_F(TraceTest, AWatchKeepsBoundedTextsAndNothingOfThreadsThatAreOver) {
+  Log().Start("a");
+  Log().Stop();
+  Log().Watch();
+  for (size_t i = 0; i < TraceLog::kWatchedKeys + 10; ++i) {
+    Log().Add(TraceStage::kCall, {.key = absl::StrCat("call ", i)}, At(0), At(1));
+  }
+  EXPECT_EQ(Log().Events().back().key, absl::StrCat("call ", TraceLog::kWatchedKeys - 1));
+  const size_t before = Log().Events().size();
+  std::thread(AddEncode, 1).join();
+  std::thread(AddEncode, 2).join();
+  EXPECT_EQ(Log().Events().size(), before + 1);
+  Log().EndWatch();
 }
 
 TEST_F(TraceTest, AWatchIsNoRecordingAndMayBeginAgain) {
