@@ -12,8 +12,8 @@ import slimps
 class Daemons(process_cluster.ProcessCluster):
     """A scheduler and servers that listen. The test starts the workers by hand."""
 
-    def __init__(self, workers, servers):
-        super().__init__(workers, servers, [], worker=None)
+    def __init__(self, workers, servers, scheduler_flags=()):
+        super().__init__(workers, servers, [], scheduler_flags, worker=None)
 
     def start_scenario(self, rank, script, *arguments):
         path = importlib.util.find_spec(script).origin

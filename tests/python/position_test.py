@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the main thread stands, as workers tell it."""
 
+import importlib.util
 import threading
 from unittest import mock
 
@@ -65,3 +66,14 @@ def test_only_a_store_with_a_job_is_watched_and_until_it_is_closed():
         watchers = [thread for thread in threading.enumerate() if thread.name == "slimps-position"]
         assert len(watchers) == 1 and watchers[0].daemon, "it keeps Python from ending"
     assert watch._ended.is_set()
+
+
+def test_a_worker_whose_data_loader_stands_is_named_with_its_line():
+    with open(importlib.util.find_spec("stuck_loader").origin) as script:
+        line = 1 + [i for i, text in enumerate(script) if "THE LOADER STANDS HERE" in text][0]
+    with jobs.Daemons(2, 1, ["--metrics_port=0", "--stall_warning=2"]) as job:
+        for rank in range(2):
+            job.start_scenario(rank, "stuck_loader")
+        job.wait_for_line("scheduler", ", at stuck_loader.py:%d" % line)
+        said = [text for text in job.output("scheduler").splitlines() if " waits " in text][-1]
+        assert " for worker 1: s:w; worker 1: last call pull" in said, said

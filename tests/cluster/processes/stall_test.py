@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A worker that is stopped while a job trains: the log and the live page name it."""
+"""Who or what holds a job up: the log and the live page name it."""
 
 import http.client
 import json
@@ -12,7 +12,8 @@ from process_cluster import ProcessCluster
 
 DIGITS = "/usr/lib/python3/dist-packages/sklearn/datasets/data/digits.csv.gz"
 TRAIN = ["--model", "logistic", "--dataset", "digits", "--log_every", "1", "--epochs", "1000"]
-HEARTBEATS = ["--heartbeat_interval_ms=200", "--heartbeat_timeout_ms=60000"]
+FLAGS = ["--heartbeat_interval_ms=200", "--heartbeat_timeout_ms=60000"]
+FLAGS += ["--page_port=0", "--stall_warning=1"]
 
 
 def state_of(cluster):
@@ -28,8 +29,7 @@ def state_of(cluster):
 @unittest.skipUnless(os.path.exists(DIGITS), "needs Debian's python3-sklearn for its digits")
 class StallTest(unittest.TestCase):
     def test_a_worker_that_is_stopped_is_named_until_it_goes_on(self):
-        flags = HEARTBEATS + ["--page_port=0", "--stall_warning=1"]
-        with ProcessCluster(2, 1, TRAIN, scheduler_flags=flags) as cluster:
+        with ProcessCluster(2, 1, TRAIN, scheduler_flags=FLAGS) as cluster:
             cluster.wait_for_line("worker0", "step 2/")
             cluster.kill("worker1", signal.SIGSTOP)
             cluster.wait_for_line("scheduler", "worker 1 has not been heard for ")
@@ -41,6 +41,26 @@ class StallTest(unittest.TestCase):
             cluster.kill("worker1", signal.SIGCONT)
             cluster.wait_for_line("scheduler", "worker 1 is heard again after ")
             cluster.wait_for_line("scheduler", " goes on after ")
+
+    def test_a_server_that_is_stopped_is_named(self):
+        with ProcessCluster(2, 2, TRAIN, scheduler_flags=FLAGS) as cluster:
+            cluster.wait_for_line("worker0", "step 2/")
+            cluster.kill("server1", signal.SIGSTOP)
+            cluster.wait_for_line("scheduler", "server 1 has not been heard for ")
+            cluster.kill("server1", signal.SIGCONT)
+            cluster.wait_for_line("scheduler", "server 1 is heard again after ")
+
+    def test_a_node_that_does_not_come_is_named(self):
+        with ProcessCluster(2, 1, TRAIN, scheduler_flags=FLAGS, worker=None) as cluster:
+            cluster.start_worker(0, ["worker/slimps_worker"] + TRAIN)
+            cluster.wait_for_line("scheduler", " the job waits for 1 worker; there: server 0")
+
+    def test_raw_pulls_on_a_slow_link_are_named_by_the_advice(self):
+        flags = ["--model", "mlp", "--dataset", "digits", "--epochs", "1000"]
+        flags += ["--compression", "1bit", "--emulate_link", "100mbit"]
+        with ProcessCluster(2, 1, flags, scheduler_flags=FLAGS) as cluster:
+            advice = cluster.wait_for(lambda: state_of(cluster)["advice"], "advice")
+            self.assertRegex(advice, r"pulls take [\d.]+ MB/s raw, \d+ times the pushes")
 
 
 if __name__ == "__main__":

@@ -75,7 +75,7 @@ TEST(CApiBasics, LayoutIsThatOfVersion17) {
   EXPECT_EQ(offsetof(slimps_parameter, place), 48u);
 }
 
-// Copies from and to GPUs: tests/python/gpu_test.py.
+// Copies from and to GPUs: tests/python/gpu/gpu_test.py.
 TEST(CApiCopy, CopiesOnTheHostAndNamesWhatIsWrong) {
   const std::vector<float> from = {1, 2, 3};
   std::vector<float> to(3);
