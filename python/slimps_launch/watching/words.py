@@ -8,8 +8,8 @@ MOST_TENSORS = 10
 MOST_EVENTS = 8
 MOST_IN_TIMELINE = 4
 BAR_LETTERS = 40
-HEALTHY = ("ok", "waiting")
-ABSENT = ("gone", "missing", "away")
+HEALTHY = ("ok", "waiting", "left")
+ABSENT = ("gone", "missing", "away", "left")
 
 
 def number(value):
