@@ -4,6 +4,7 @@
 #ifndef SLIMPS_WORKER_COURIER_OUTGOING_ITEM_H_
 #define SLIMPS_WORKER_COURIER_OUTGOING_ITEM_H_
 
+#include <cstdint>
 #include <string>
 #include <variant>
 
@@ -14,6 +15,12 @@
 #include "worker/courier/called_once.h"
 
 namespace slimps {
+
+// Returns how long a server may hold a pull, as PullItem.timeout_ms, if the worker waits `timeout`
+// for the answer. It is less, so that an answer that names whom the pull waits for comes in time.
+inline uint64_t HoldMs(absl::Duration timeout) {
+  return static_cast<uint64_t>(absl::ToInt64Milliseconds(timeout * 15 / 16));
+}
 
 struct Answer {
   absl::Status status;

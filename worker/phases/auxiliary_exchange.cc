@@ -36,7 +36,7 @@ wire::PullItem MakePull(const Contributed& mine, absl::Duration timeout) {
   wire::PullItem pull;
   pull.mutable_id()->set_key(mine.key->key.id());
   pull.set_min_version(mine.round);
-  pull.set_timeout_ms(static_cast<uint64_t>(absl::ToInt64Milliseconds(timeout)));
+  pull.set_timeout_ms(HoldMs(timeout));
   pull.set_priority(mine.priority);
   pull.set_elements(ElementsOf(mine));
   return pull;

@@ -50,7 +50,7 @@ wire::PullItem PullUnderWay::Request(size_t partition, absl::Duration timeout) c
   pull.mutable_id()->set_partition(static_cast<uint32_t>(partition));
   pull.set_min_version(job.min_version);
   pull.set_newest(!job.is_newest);
-  pull.set_timeout_ms(static_cast<uint64_t>(absl::ToInt64Milliseconds(timeout)));
+  pull.set_timeout_ms(HoldMs(timeout));
   pull.set_priority(job.priority);
   pull.set_elements(job.tensor->partitions[partition].elements);
   pull.set_takes_change(version.has_value());

@@ -280,7 +280,7 @@ wire::PullItem TensorTraffic::MakePull(const TensorPlan& tensor, size_t partitio
   pull.mutable_id()->set_partition(static_cast<uint32_t>(partition));
   pull.set_min_version(min_version);
   pull.set_newest(mode_ != wire::DIST_SYNC || left_.load());
-  pull.set_timeout_ms(static_cast<uint64_t>(absl::ToInt64Milliseconds(options_.timeout)));
+  pull.set_timeout_ms(HoldMs(options_.timeout));
   pull.set_elements(tensor.partitions[partition].elements);
   return pull;
 }
