@@ -90,6 +90,10 @@ class FiguresTest(unittest.TestCase):
             1000, soak.growth_of("x", [(10, 10), (20, 20)], 20)["bytes_per_1000_rounds"]
         )
 
+    def test_a_round_takes_what_the_later_ones_took(self):
+        self.assertEqual(20.0, soak.round_ms([(1, 0.0), (10, 5.0), (60, 6.0)], 60))
+        self.assertIsNone(soak.round_ms([(1, 5.0)], 1))
+
     def judged(self, grown, identical=True, most=1.5):
         return soak.judge(
             {
@@ -165,6 +169,12 @@ class RunTest(unittest.TestCase):
                 "bytes_shared"
             ],
         )
+
+    def test_servers_may_write_snapshots(self):
+        report, result = self.report("--snapshot_every=1", "--servers=2")
+        self.assertTrue(report["workers_are_identical"])
+        self.assertGreater(report["round_ms"], 0)
+        self.assertIn("a snapshot every 1 s", result.stdout)
 
     def test_thresholds_are_measured_again_and_again(self):
         self.assertGreater(self.report("--remeasure_every=8")[0]["worker0"]["decisions"], 1)

@@ -239,12 +239,14 @@ class Cluster:
         servers,
         worker_program="bench_store",
         keys=None,
+        scheduler_flags=(),
     ):
         self.processes = processes
         self.name = name
         self.programs = programs
         self.worker_flags = list(worker_flags)
         self.server_flags = list(server_flags)
+        self.scheduler_flags = list(scheduler_flags)
         self.sizes = (workers, servers)
         self.worker_program = worker_program
         self.keys = keys  # a slimps_launch.keys.Folder, or None
@@ -275,7 +277,8 @@ class Cluster:
             scheduler = self._start_node(
                 "scheduler",
                 "scheduler",
-                [self.programs["slimps_scheduler"], "--port", "0", "--port_file", port_file],
+                [self.programs["slimps_scheduler"], "--port", "0", "--port_file", port_file]
+                + self.scheduler_flags,
                 "0",
             )
             self.daemons.append(scheduler)
@@ -285,7 +288,7 @@ class Cluster:
                 self._start_node(
                     "server%d" % rank,
                     "server",
-                    [self.programs["slimps_server"]] + self.server_flags,
+                    [self.programs["slimps_server"], "--wanted_rank=%d" % rank] + self.server_flags,
                     port,
                 )
             )

@@ -4,10 +4,15 @@
 It runs a job of real processes on this machine: a scheduler, servers and workers. Pushes and pulls
 are compressed, thresholds are measured again and again, and workers use the backup model. Every so
 many rounds it reads each process's resident memory from /proc. The result is the growth after a
-tenth of the rounds, when everything that is made only once is there.
+tenth of the rounds, when everything that is made only once is there, and what a round takes. With
+snapshots that shows what they cost, and what workers keep for servers that are started again.
 """
 
+import contextlib
+import os
 import sys
+import tempfile
+import time
 
 from bench import common
 from bench import bench_processes
@@ -71,6 +76,13 @@ def make_parser():
     parser.add_argument("--backup_model", choices=("true", "false"), default="true", help="(true)")
     parser.add_argument("--same_host", choices=("shm", "ipc", "tcp"), default="shm", help="(shm)")
     parser.add_argument(
+        "--snapshot_every",
+        type=number(0, 1000000, int),
+        default=0,
+        metavar="S",
+        help="seconds between two snapshots of a server, which then may be started again (0: none)",
+    )
+    parser.add_argument(
         "--most_growth",
         type=number(0, 1e9, float),
         default=8.0,
@@ -112,20 +124,41 @@ def resident_bytes(pid):
         return next((int(line.split()[1]) << 10 for line in text if line.startswith("VmRSS:")), 0)
 
 
+@contextlib.contextmanager
+def daemon_flags(options):
+    """Yields the flags of the scheduler and those of servers."""
+    server = ["--same_host=" + options.same_host]
+    if not options.snapshot_every:
+        yield [], server
+        return
+    with tempfile.TemporaryDirectory(prefix="slimps-soak-") as folder:
+        journal = "--journal=" + os.path.join(folder, "journal")
+        snapshots = "--snapshot_dir=" + os.path.join(folder, "snapshots")
+        every = "--snapshot_every=%d" % options.snapshot_every
+        yield ["--restart_timeout_s=60", journal], server + [snapshots, every]
+
+
 def run(options, programs, say):
-    """Runs the job. Returns ({name: [(round, resident bytes)]}, the workers' last answers)."""
+    """Runs the job.
+
+    Returns ({name: [(round, resident bytes)]}, [(round, seconds)], the workers' last answers).
+    """
     say_every = max(1, options.rounds // MARKS)
-    samples = {}
-    with bench_processes.Processes() as processes:
+    samples, times = {}, []
+    with daemon_flags(options) as (
+        scheduler_flags,
+        server_flags,
+    ), bench_processes.Processes() as processes:
         cluster = bench_processes.Cluster(
             processes,
             "soak",
             programs,
             worker_flags(options, say_every),
-            ["--same_host=" + options.same_host],
+            server_flags,
             options.workers,
             options.servers,
             worker_program="bench_soak_worker",
+            scheduler_flags=scheduler_flags,
         )
         with cluster:
             nodes = [(node.name.split()[0], node) for node in cluster.daemons + cluster.workers]
@@ -134,6 +167,7 @@ def run(options, programs, say):
             while reached < options.rounds:
                 answers = processes.ask(cluster.workers, "go", seconds)
                 reached = answers[0]["round"]
+                times.append((reached, time.monotonic()))
                 for name, node in nodes:
                     samples.setdefault(name, []).append((reached, resident_bytes(node.process.pid)))
                 say(
@@ -146,7 +180,7 @@ def run(options, programs, say):
                         ),
                     )
                 )
-    return samples, answers
+    return samples, times, answers
 
 
 # ---- the figures
@@ -162,9 +196,20 @@ def slope(points):
     return sum((x - mean_x) * (y - mean_y) for x, y in points) / spread if spread else 0.0
 
 
+def steady_of(points, rounds):
+    """Returns the (round, value) from a tenth of the rounds on, or the last one."""
+    return [point for point in points if point[0] >= rounds / 10] or points[-1:]
+
+
+def round_ms(times, rounds):
+    """Returns what a round takes from a tenth of the rounds on; None if that was not measured."""
+    (first, began), (last, ended) = (steady_of(times, rounds)[i] for i in (0, -1))
+    return round(1000 * (ended - began) / (last - first), 3) if last > first else None
+
+
 def growth_of(name, points, rounds):
     """Returns a row of the report. Growth counts from a tenth of the rounds on."""
-    steady = [point for point in points if point[0] >= rounds / 10] or points[-1:]
+    steady = steady_of(points, rounds)
     return {
         "process": name,
         "from_round": steady[0][0],
@@ -178,13 +223,15 @@ def growth_of(name, points, rounds):
     }
 
 
-def report_of(options, samples, last_words):
+def report_of(options, samples, times, last_words):
     return {
         "bench": "soak",
         "rounds": options.rounds,
         "workers": options.workers,
         "servers": options.servers,
         **{name: getattr(options, name) for name in TRAINING},
+        "snapshot_every": options.snapshot_every,
+        "round_ms": round_ms(times, options.rounds),
         "workers_are_identical": len({words["weights_hash"] for words in last_words}) == 1,
         "worker0": {name: value for name, value in last_words[0].items() if name != "round"},
         "results": [growth_of(name, points, options.rounds) for name, points in samples.items()],
@@ -193,7 +240,7 @@ def report_of(options, samples, last_words):
 
 def table(report):
     lines = [
-        "%d rounds, %d workers, %d servers, %s, threshold %s, %s"
+        "%d rounds, %d workers, %d servers, %s, threshold %s, %s%s%s"
         % (
             report["rounds"],
             report["workers"],
@@ -201,6 +248,10 @@ def table(report):
             report["compression"],
             report["threshold"],
             report["same_host"],
+            ", a snapshot every %d s" % report["snapshot_every"]
+            if report["snapshot_every"]
+            else "",
+            "" if report["round_ms"] is None else "; %.3f ms a round" % report["round_ms"],
         ),
         "  process     MiB at round  MiB at round   grew KiB  KiB in 1000 rounds",
     ]
@@ -245,10 +296,8 @@ def main(arguments):
     settle(parser, options)
     with common.ending_on_signals():
         programs = common.find_programs(PROGRAMS, options.programs)
-        samples, last_words = run(
-            options, programs, lambda line: print(line, file=sys.stderr, flush=True)
-        )
-    report = report_of(options, samples, last_words)
+        measured = run(options, programs, lambda line: print(line, file=sys.stderr, flush=True))
+    report = report_of(options, *measured)
     print(table(report), flush=True)
     if options.json:
         out_files.save_json(options.json, report)
