@@ -58,9 +58,11 @@ def play(arguments):
         elif verb == "arguments":
             print(" ".join(arguments[-2:]), flush=True)
         elif verb == "once":
-            if not os.path.exists(value):
-                write(value, "")
-                os.kill(os.getpid(), signal.SIGKILL)
+            try:
+                os.close(os.open(value, os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                continue
+            os.kill(os.getpid(), signal.SIGKILL)
         elif verb == "fail":
             if not os.path.exists(value):
                 write(value, "")

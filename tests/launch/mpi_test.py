@@ -81,10 +81,12 @@ def test_a_killed_launcher_leaves_nobody_behind(mpirun):
 def test_a_job_that_is_started_again_goes_on_from_its_checkpoint(mpirun, tmp_path):
     (tmp_path / "go").touch()
     resume = ["--checkpoint", str(tmp_path / "saved"), "--resume", "--"] + SAVING + [str(tmp_path)]
-    port = commands.free_port()
-    run = SLIMPS + ["run", "--servers=2", "--scheduler=127.0.0.1:%d" % port]
     ended = []
-    for line in (LAUNCH, mpirun.split() + ["-n", "4"] + run):
+    for launches in (True, False):
+        line = LAUNCH
+        if not launches:
+            run = ["run", "--servers=2", "--scheduler=127.0.0.1:%d" % commands.free_port()]
+            line = mpirun.split() + ["-n", "4"] + SLIMPS + run
         with Command(line + resume, SLIMPS_MPIRUN=mpirun, **AS_ROOT) as job:
             assert job.status() == 0, job.said
             ended.append(job.wait_for("weights (.*), from round (.*)", 2)[0].groups())

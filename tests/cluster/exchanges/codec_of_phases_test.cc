@@ -144,7 +144,7 @@ ClusterOptions StaysAwayBefore(const std::string& codec, const Key& key,
   options.store.compression = codec;
   // Worker 0 gives up first.
   options.edit_store = [](uint32_t worker, KVStoreOptions* store) {
-    store->timeout = absl::Seconds(worker == 0 ? 2 : 60);
+    store->timeout = absl::Seconds(worker == 0 ? 6 : 60);
   };
   const auto stay_away = [key, release](const Message& message) {
     if (Pushes(message, key.id())) release.wait();

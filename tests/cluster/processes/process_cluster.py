@@ -64,10 +64,10 @@ class ProcessCluster:
         self._start("scheduler", "scheduler", command, 0)
 
     def start_server(self, rank):
-        flags = list(self.server_flags)
+        flags = list(self.server_flags) + ["--wanted_rank", str(rank)]
         if self.snapshots is not None:
             flags += ["--snapshot_dir", self.path("snapshots")]
-            flags += ["--snapshot_every", str(self.snapshots), "--wanted_rank", str(rank)]
+            flags += ["--snapshot_every", str(self.snapshots)]
         command = self.server_prefix + ["server/slimps_server"] + flags
         self._start("server%d" % rank, "server", command, self.port)
 

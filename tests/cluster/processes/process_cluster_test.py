@@ -23,7 +23,7 @@ TRAIN = [
     "1",
 ]
 FOREVER = ["--epochs", "100000"]
-QUICK_HEARTBEAT = ["--heartbeat_interval_ms", "200", "--heartbeat_timeout_ms", "1500"]
+QUICK_HEARTBEAT = ["--heartbeat_interval_ms", "200", "--heartbeat_timeout_ms", "5000"]
 
 
 def read(path):

@@ -44,6 +44,17 @@ def read(path):
         return content.read()
 
 
+def newest_step(cluster):
+    return max(map(int, re.findall(r" step (\d+)/", cluster.output("worker0"))), default=0)
+
+
+def snapshots_of(cluster):
+    """Returns the number of server 0's newest snapshot."""
+    names = os.listdir(cluster.path("snapshots/slimps/server-0"))
+    numbers = re.findall(r"snapshot-(\d+)-\w+$", "\n".join(names), re.MULTILINE)
+    return max(map(int, numbers), default=0)
+
+
 @unittest.skipUnless(os.path.exists(DIGITS), "needs Debian's python3-sklearn for its digits")
 class RestartsTest(unittest.TestCase):
     def train(self, flags, kills=(), pause=0.0, snapshots=1):
@@ -55,7 +66,8 @@ class RestartsTest(unittest.TestCase):
         said = {}  # by processes that were killed: the next one's output replaces theirs
         with ProcessCluster(2, 2, flags, snapshots=snapshots) as cluster:
             for step, name in enumerate(kills):
-                cluster.wait_for_line("worker0", "step %d/" % (60 * (step + 1)))
+                goal = 60 * (step + 1)
+                cluster.wait_for(lambda: newest_step(cluster) >= goal, "step %d" % goal)
                 cluster.kill(name)
                 cluster.wait_for_end([name])
                 said[name] = said.get(name, "") + cluster.output(name)
@@ -116,13 +128,16 @@ class RestartsTest(unittest.TestCase):
         weights = os.path.join(os.environ.get("TEST_TMPDIR", "/tmp"), "weights")
         flags = TRAIN + ["--epochs", "400", "--log_every", "50"]
         flags += ["--save_weights", weights + "{rank}"]
-        scheduler = ["--worker_timeout", "1", "--heartbeat_timeout_ms", "1000"]
+        scheduler = ["--worker_timeout", "1", "--heartbeat_timeout_ms", "3000"]
         scheduler += ["--heartbeat_interval_ms", "200"]
         with ProcessCluster(3, 2, flags, scheduler, snapshots=1) as cluster:
             cluster.wait_for_line("worker0", "step 50/")
             cluster.kill("worker1")
             cluster.wait_for_line("scheduler", "the job goes on without it")
-            # What came from it is saved, so a server may die while it is away.
+            before = snapshots_of(cluster)
+            # Two more snapshots, and heartbeats that tell of them: then all that came from it is
+            # saved, and a server may die while it is away.
+            cluster.wait_for(lambda: snapshots_of(cluster) >= before + 2, "two snapshots")
             time.sleep(1.0)
             cluster.kill("server0")
             cluster.wait_for_end(["server0"])
@@ -130,7 +145,7 @@ class RestartsTest(unittest.TestCase):
             cluster.wait_for_line("worker0", "was started again")
             cluster.start_worker(1, [cluster.worker] + flags)
             cluster.wait_for_line("worker1", "took its rank back")
-            statuses = cluster.wait_for_all()
+            statuses = cluster.wait_for_all(200.0)
             outputs = {name: cluster.output(name) for name in statuses}
         self.assertEqual(set(statuses.values()), {0}, (statuses, outputs))
         self.assertEqual(read(weights + "0"), read(weights + "1"))

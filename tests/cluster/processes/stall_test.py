@@ -59,8 +59,9 @@ class StallTest(unittest.TestCase):
         flags = ["--model", "mlp", "--dataset", "digits", "--epochs", "1000"]
         flags += ["--compression", "1bit", "--emulate_link", "100mbit"]
         with ProcessCluster(2, 1, flags, scheduler_flags=FLAGS) as cluster:
-            advice = cluster.wait_for(lambda: state_of(cluster)["advice"], "advice")
-            self.assertRegex(advice, r"pulls take [\d.]+ MB/s raw, \d+ times the pushes")
+            # Where the machine is busy, other advice may come first.
+            named = re.compile(r"pulls take [\d.]+ MB/s raw, \d+ times the pushes")
+            cluster.wait_for(lambda: named.search(state_of(cluster)["advice"]), named.pattern)
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ class RankReturnTest : public testing::TestWithParam<uint32_t> {
     ClusterOptions options{.workers = 2, .servers = 1};
     options.store.timeout = absl::Seconds(12);
     options.scheduler.heartbeat_interval = absl::Milliseconds(50);
-    options.scheduler.heartbeat_timeout = absl::Milliseconds(600);
+    options.scheduler.heartbeat_timeout = absl::Seconds(2);
     options.scheduler.restart_timeout = absl::Seconds(60);
     options.wrap = [this](uint32_t worker,
                           std::unique_ptr<Transport> inner) -> std::unique_ptr<Transport> {

@@ -97,8 +97,10 @@ def a_member_is_lost(on):
     device = "cuda:%d" % RANK if on == "nccl" else "cpu"
     with contextlib.nullcontext() if on == "nccl" else on_gpu(RANK % 2):
         model = network().to(device)
+        # It also bounds how long the others are waited for, which import torch.
+        timeout_s = 10 if on == "nccl" else 60
         optimizer = slimps.torch.DistributedOptimizer(
-            torch.optim.SGD(model.parameters(), lr=0.1), model, node_first=True, timeout_s=10
+            torch.optim.SGD(model.parameters(), lr=0.1), model, node_first=True, timeout_s=timeout_s
         )
         if RANK == workers - 1:
             os._exit(0)

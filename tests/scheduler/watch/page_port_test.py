@@ -159,7 +159,8 @@ class WatchedTest(unittest.TestCase):
         eventually(lambda: state()["stalls"], DEADLINE)
         self.assertIn("the job waits for 1 server and 2 workers", state()["stalls"][0]["text"])
         self.assertEqual(["missing"] * 3, [node["state"] for node in state()["nodes"]])
-        self.assertIn(" s the job waits for 1 server and 2 workers; there: nobody\n", self.logged())
+        line = " s the job waits for 1 server and 2 workers; there: nobody\n"
+        self.assertTrue(eventually(lambda: line in self.logged(), DEADLINE))
 
     @unittest.skipIf(PROMTOOL is None, "promtool is missing (Debian package prometheus)")
     def test_promtool_finds_nothing_to_say_about_the_metrics(self):
