@@ -15,6 +15,7 @@ absl::Status PullQueue::Add(WaitingPull&& pull) {
   for (WaitingPull& other : waiting_) {
     if (other.origin.worker != pull.origin.worker) continue;
     if (other.item.id().ticket() == pull.item.id().ticket()) {
+      pull.deadline = std::min(pull.deadline, other.deadline);
       other = std::move(pull);
       return absl::OkStatus();
     }

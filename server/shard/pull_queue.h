@@ -45,7 +45,7 @@ class PullQueue final {
   static constexpr size_t kMaxPerWorker = 16;
 
   // Adds a pull. It replaces a waiting pull of the same worker and ticket, so a retry is answered
-  // once.
+  // once, and by the deadline of the first try: the worker waits no longer for retries.
   // ResourceExhausted: this worker has kMaxPerWorker pulls waiting; `pull` stays as it is.
   [[nodiscard]] absl::Status Add(WaitingPull&& pull);
 

@@ -73,7 +73,7 @@ TEST(PullQueue, ARetryTakesThePlaceOfTheFirstTry) {
   EXPECT_EQ(queue.size(), 2);
   const std::vector<WaitingPull> ready = queue.TakeReady(3);
   EXPECT_EQ(ready[0].origin.request_id, 77);
-  EXPECT_EQ(ready[0].deadline, kStart + absl::Seconds(9));
+  EXPECT_EQ(ready[0].deadline, kStart + absl::Seconds(1));
   EXPECT_EQ(ready[1].origin.worker, 1);
 }
 
