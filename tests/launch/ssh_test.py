@@ -205,9 +205,7 @@ def test_what_dies_on_a_host_is_started_again_there(machines):
 
 def test_a_job_on_hosts_goes_back_to_its_checkpoint(machines):
     saved = os.path.join(machines.folder, "saved")
-    # No snapshot has what the worker pushed last.
-    flags = ["--restart=5", "--snapshot_every=60", "--checkpoint", saved]
-    with saving_job(machines, *flags) as job:
+    with saving_job(machines, "--restart=5", "--checkpoint", saved) as job:
         newest = os.path.join(saved, "step-000000020", "manifest.json")
         assert eventually(lambda: os.path.exists(newest), commands.SECONDS)
         kill_on_hosts(machines, "DMLC_WORKER_ID=1", "DMLC_ROLE=server")
