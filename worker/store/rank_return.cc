@@ -16,7 +16,13 @@
 namespace slimps {
 namespace {
 
-constexpr absl::Duration kAskAgain = absl::Milliseconds(100);
+// Until the servers are asked again.
+void Pause() {
+  Mutex mutex;
+  CondVar pause;
+  MutexLock lock(&mutex);
+  pause.WaitFor(&mutex, absl::Milliseconds(100));
+}
 
 }  // namespace
 
@@ -57,10 +63,7 @@ absl::Status RankReturn::AskWhileRoundsBegin(std::vector<Asked>* asked) {
     if (all || newest == 0 || newest > kRoundsAhead || options_.clock->Now() >= end) {
       return absl::OkStatus();
     }
-    Mutex mutex;
-    CondVar pause;
-    MutexLock lock(&mutex);
-    pause.WaitFor(&mutex, kAskAgain);
+    Pause();
   }
 }
 
@@ -87,7 +90,13 @@ absl::Status RankReturn::TakeUp(const std::vector<TensorPlan>& tensors, Combine 
   uint64_t next_round = next_round_;
   for (const Asked& one : all) next_round = std::max(next_round, one.standing.next_round());
   SLIMPS_RETURN_IF_ERROR(Check(all, next_round, hindrance));
-  SLIMPS_RETURN_IF_ERROR(PushNothing(next_round, &all));
+  size_t pushes = 0;
+  if (was_away()) SLIMPS_RETURN_IF_ERROR(AwaitOthers(next_round, &all, &pushes));
+  SLIMPS_RETURN_IF_ERROR(
+      PushNothing([next_round](const wire::Standing&) { return next_round; }, &all, &pushes));
+  LOG(INFO) << "worker " << node_->rank() << " took its rank back and goes on with round "
+            << next_round << "; its former process left " << pushes
+            << " pushes out, whose rounds are complete without them, and its residuals are lost";
   SLIMPS_RETURN_IF_ERROR(node_->Persist());
   asked_ = std::move(all);
   next_round_ = next_round;
@@ -112,9 +121,7 @@ absl::Status RankReturn::Check(const std::vector<Asked>& asked, uint64_t next_ro
     if (standing.optimizer() == wire::OptimizerSpec::ONEBIT_ADAM) {
       hindrance = "its optimizer is onebit_adam";
     }
-    // A server that was started anew while the job went on without this worker may still be getting
-    // these rounds from the others.
-    if (standing.newest() == 0 || node_->membership()->welcome().was_away()) continue;
+    if (standing.newest() == 0 || was_away()) continue;
     if (standing.next_round() + kRoundsAhead < next_round ||
         standing.newest() > standing.next_round() + kRoundsAhead) {
       return absl::DataLossError(absl::StrCat(
@@ -133,8 +140,34 @@ absl::Status RankReturn::Check(const std::vector<Asked>& asked, uint64_t next_ro
                    "another optimizer"));
 }
 
-absl::Status RankReturn::PushNothing(uint64_t next_round, std::vector<Asked>* all) {
-  size_t pushes = 0;
+bool RankReturn::was_away() const { return node_->membership()->welcome().was_away(); }
+
+absl::Status RankReturn::AwaitOthers(uint64_t next_round, std::vector<Asked>* all, size_t* pushes) {
+  const auto lags = [next_round](const Asked& one) {
+    return one.standing.newest() > 0 && one.standing.newest() + 1 + kRoundsAhead < next_round;
+  };
+  const auto after_newest = [](const wire::Standing& standing) { return standing.newest() + 1; };
+  SteadyTime end = options_.clock->Now() + options_.patience;
+  for (;;) {
+    const auto late = std::ranges::find_if(*all, lags);
+    if (late == all->end()) return absl::OkStatus();
+    if (options_.clock->Now() >= end) {
+      return absl::DataLossError(absl::StrCat(
+          "worker ", node_->rank(), " was started again: the job is at round ", next_round - 1,
+          ", but nobody has pushed key ", late->key.typed_name(), " beyond round ",
+          late->standing.newest(), "; expected that every step pushes every key"));
+    }
+    const size_t before = *pushes;
+    SLIMPS_RETURN_IF_ERROR(PushNothing(after_newest, all, pushes));
+    if (*pushes > before) end = options_.clock->Now() + options_.patience;
+    Pause();
+    SLIMPS_RETURN_IF_ERROR(Ask(all));
+    JoinTensors(all);
+  }
+}
+
+absl::Status RankReturn::PushNothing(absl::FunctionRef<uint64_t(const wire::Standing&)> end_of,
+                                     std::vector<Asked>* all, size_t* pushes) {
   ItemGathering gathering(node_->courier(), {});
   const auto push = [&](const Asked& one, uint64_t round) {
     wire::PushItem nothing = one.nothing;
@@ -142,20 +175,17 @@ absl::Status RankReturn::PushNothing(uint64_t next_round, std::vector<Asked>* al
     gathering.Add(
         one.server,
         {.item = std::move(nothing), .payload = {}, .key_name = one.key.typed_name(), .done = {}});
-    ++pushes;
+    ++*pushes;
   };
   for (Asked& one : *all) {
     if (one.standing.newest() == 0) continue;
     for (const uint64_t round : one.standing.holes()) push(one, round);
-    for (uint64_t round = one.standing.next_round(); round < next_round; ++round) push(one, round);
+    const uint64_t end = end_of(one.standing);
+    for (uint64_t round = one.standing.next_round(); round < end; ++round) push(one, round);
     one.standing.clear_holes();
-    one.standing.set_next_round(next_round);
+    one.standing.set_next_round(std::max(one.standing.next_round(), end));
   }
-  SLIMPS_RETURN_IF_ERROR(node_->AwaitAnswers(gathering).status());
-  LOG(INFO) << "worker " << node_->rank() << " took its rank back and goes on with round "
-            << next_round << "; its former process left " << pushes
-            << " pushes out, whose rounds are complete without them, and its residuals are lost";
-  return absl::OkStatus();
+  return node_->AwaitAnswers(gathering).status();
 }
 
 }  // namespace slimps

@@ -22,11 +22,13 @@
 #ifndef SLIMPS_WORKER_STORE_RANK_RETURN_H_
 #define SLIMPS_WORKER_STORE_RANK_RETURN_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "compress/codec/codec.h"
 #include "proto/base/clock.h"
@@ -81,7 +83,16 @@ class RankReturn final {
   static void JoinTensors(std::vector<Asked>* asked);
   absl::Status Check(const std::vector<Asked>& asked, uint64_t next_round,
                      const char* hindrance) const;
-  absl::Status PushNothing(uint64_t next_round, std::vector<Asked>* all);
+  // Pushes nothing in the rounds of each partition that are open for this rank and come before
+  // `end_of` it. Adds to `pushes`.
+  absl::Status PushNothing(absl::FunctionRef<uint64_t(const wire::Standing&)> end_of,
+                           std::vector<Asked>* all, size_t* pushes);
+  // The job went on without this rank. So a server that was started anew meanwhile may still be
+  // sent rounds by the others, which wait for this rank again. Pushes nothing in them as they come,
+  // until every tensor that has rounds is near `next_round`.
+  // DataLoss: nothing came within the patience.
+  absl::Status AwaitOthers(uint64_t next_round, std::vector<Asked>* all, size_t* pushes);
+  bool was_away() const;
 
   WorkerNode* const node_;
   KeyTable* const keys_;

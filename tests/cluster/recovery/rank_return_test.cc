@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A worker that goes silent while the job runs, and another process that takes its rank.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -7,14 +8,15 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/synchronization/notification.h"
-#include "proto/partition_limits.h"
 #include "tests/cluster/hooked_transport.h"
 #include "tests/cluster/in_process_cluster.h"
 
 namespace slimps {
 namespace {
 
+using ::testing::HasSubstr;
 using Values = std::vector<float>;
 
 wire::OptimizerSpec Adding(double scale) {
@@ -40,8 +42,7 @@ class RankReturnTest : public testing::TestWithParam<uint32_t> {
       if (worker != dies()) return inner;
       if (processes_.fetch_add(1) > 0) {
         return std::make_unique<HookedTransport>(std::move(inner), [this](const Message& message) {
-          const auto& items = message.header.push().items();
-          if (!items.empty() && items[0].left_out() && !fills_.exchange(true)) filling_.Notify();
+          if (message.header.has_init() && !asks_.exchange(true)) asked_.Notify();
           return absl::OkStatus();
         });
       }
@@ -122,8 +123,8 @@ class RankReturnTest : public testing::TestWithParam<uint32_t> {
 
   std::atomic<int> processes_{0};
   std::atomic<bool> dead_{false};
-  std::atomic<bool> fills_{false};
-  absl::Notification filling_;  // the new process pushes nothing in the first open round
+  std::atomic<bool> asks_{false};
+  absl::Notification asked_;  // the new process has asked where partitions stand
   float a_ = 0, b_ = 0;
 };
 
@@ -147,6 +148,29 @@ class WorkerAwayTest : public RankReturnTest {
     options.scheduler.restart_timeout = absl::ZeroDuration();
     options.scheduler.worker_timeout = absl::Milliseconds(200);
     return options;
+  }
+
+  // Runs both processes of the worker that dies: `before` in the first, and `after` in the second,
+  // which joins once the others have trained alone.
+  void Return(InProcessCluster* cluster, absl::FunctionRef<void(KVStore*)> before,
+              absl::FunctionRef<void(KVStore*)> after) {
+    const auto former = cluster->JoinWorker(dies());
+    ASSERT_STATUS_OK(former.status());
+    Start(1, former->get());
+    before(former->get());
+    dead_.store(true);
+    trained_alone_.WaitForNotification();
+    const auto store = cluster->JoinWorker(dies());
+    ASSERT_STATUS_OK(store.status());
+    after(store->get());
+  }
+
+  // Trains rounds 2 to 4 of a, and not of b.
+  static void TrainAlone(KVStore* store) {
+    for (int round = 2; round <= 4; ++round) {
+      Push("a", store);
+      Pull("a", store);
+    }
   }
 
   static void SetMean(KVStore* store) {
@@ -174,23 +198,20 @@ TEST_P(WorkerAwayTest, RoundsGoOnWithoutItUntilItReturnsAndMeansAreOverWhoContri
     ASSERT_STATUS_OK((*store)->Close());
   });
   Thread returns("returns", [&] {
-    const auto former = cluster.JoinWorker(dies());
-    ASSERT_STATUS_OK(former.status());
-    Start(1, former->get());
-    SetMean(former->get());
-    Train(1, 1, former->get());
-    Push("a", former->get());
-    ASSERT_STATUS_OK((*former)->Wait());
-    dead_.store(true);
-    trained_alone_.WaitForNotification();
-    const auto store = cluster.JoinWorker(dies());
-    ASSERT_STATUS_OK(store.status());
-    Start(1000, store->get());
-    EXPECT_EQ((*store)->former_rounds(), 5u);
-    is_back_.Notify();
-    Train(6, 7, store->get());
-    EXPECT_EQ(Pull("a", store->get()), 1.5f * 4 + 3 * static_cast<float>(2 - dies()));
-    ASSERT_STATUS_OK((*store)->Close());
+    const auto before = [](KVStore* store) {
+      SetMean(store);
+      Train(1, 1, store);
+      Push("a", store);
+      ASSERT_STATUS_OK(store->Wait());
+    };
+    Return(&cluster, before, [this](KVStore* store) {
+      Start(1000, store);
+      EXPECT_EQ(store->former_rounds(), 5u);
+      is_back_.Notify();
+      Train(6, 7, store);
+      EXPECT_EQ(Pull("a", store), 1.5f * 4 + 3 * static_cast<float>(2 - dies()));
+      ASSERT_STATUS_OK(store->Close());
+    });
   });
   lives.Join();
   returns.Join();
@@ -207,15 +228,10 @@ TEST_P(WorkerAwayTest, RoundsThatAServerLagsBehindWithAreNotTakenForLost) {
     ASSERT_STATUS_OK(store.status());
     Start(1, store->get());
     Train(1, 1, store->get());
-    for (int round = 2; round <= 2 + static_cast<int>(kRoundsAhead); ++round) {
-      Push("a", store->get());
-      Pull("a", store->get());
-    }
+    TrainAlone(store->get());
     trained_alone_.Notify();
-    filling_.WaitForNotification();
-    for (int round = 2; round <= 2 + static_cast<int>(kRoundsAhead); ++round) {
-      Push("b", store->get());
-    }
+    asked_.WaitForNotification();
+    for (int round = 2; round <= 4; ++round) Push("b", store->get());
     is_back_.WaitForNotification();
     Train(5, 6, store->get());
     a_ = Pull("a", store->get());
@@ -223,25 +239,49 @@ TEST_P(WorkerAwayTest, RoundsThatAServerLagsBehindWithAreNotTakenForLost) {
     ASSERT_STATUS_OK((*store)->Close());
   });
   Thread returns("returns", [&] {
-    const auto former = cluster.JoinWorker(dies());
-    ASSERT_STATUS_OK(former.status());
-    Start(1, former->get());
-    Train(1, 1, former->get());
-    dead_.store(true);
-    trained_alone_.WaitForNotification();
-    const auto store = cluster.JoinWorker(dies());
-    ASSERT_STATUS_OK(store.status());
-    Start(1, store->get());
-    EXPECT_EQ((*store)->former_rounds(), 2 + kRoundsAhead);
-    is_back_.Notify();
-    Train(5, 6, store->get());
-    ASSERT_STATUS_OK((*store)->Close());
+    const auto before = [](KVStore* store) { Train(1, 1, store); };
+    Return(&cluster, before, [this](KVStore* store) {
+      Start(1, store);
+      EXPECT_EQ(store->former_rounds(), 4u);
+      is_back_.Notify();
+      Train(5, 6, store);
+      ASSERT_STATUS_OK(store->Close());
+    });
   });
   lives.Join();
   returns.Join();
-  const float alone = static_cast<float>(2 - dies());
-  EXPECT_EQ(a_, 3 * 3 + alone * (1 + kRoundsAhead));
+  EXPECT_EQ(a_, 3 * 3 + 3 * static_cast<float>(2 - dies()));
   EXPECT_EQ(b_, a_);
+}
+
+TEST_P(WorkerAwayTest, AKeyThatNoStepPushesAnyMoreEndsTheJob) {
+  ClusterOptions options = Options();
+  options.job_fails = true;
+  options.store.timeout = absl::Seconds(6);
+  InProcessCluster cluster(options);
+  Thread lives("lives", [&] {
+    const auto store = cluster.JoinWorker(1 - dies());
+    ASSERT_STATUS_OK(store.status());
+    Start(1, store->get());
+    Train(1, 1, store->get());
+    TrainAlone(store->get());
+    trained_alone_.Notify();
+    EXPECT_FALSE((*store)->Barrier().ok());
+  });
+  Thread returns("returns", [&] {
+    const auto before = [](KVStore* store) { Train(1, 1, store); };
+    Return(&cluster, before, [](KVStore* store) {
+      const Values zeros(3, 0);
+      const absl::Status status = store->Init({{.key = Key("a"), .shape = {3}, .value = zeros},
+                                               {.key = Key("b"), .shape = {3}, .value = zeros}});
+      EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+      EXPECT_THAT(std::string(status.message()),
+                  HasSubstr("nobody has pushed key s:b beyond round 1"));
+      store->Abort(status);
+    });
+  });
+  lives.Join();
+  returns.Join();
 }
 
 TEST_P(WorkerAwayTest, TheJobEndsWithoutIt) {
