@@ -50,6 +50,9 @@ enum class Metric : uint32_t {
   kJobSeconds,      // since the scheduler began
 };
 
+// A node's report names those that have waited longest.
+inline constexpr int kMaxOpenRounds = 16;
+
 enum class MetricKind { kCounter, kGauge };
 
 struct MetricInfo {

@@ -13,6 +13,7 @@
 
 #include "proto/base/clock.h"
 #include "scheduler/watch/job_view.h"
+#include "watch/metrics.h"
 #include "watch/node_report.pb.h"
 
 namespace slimps {
@@ -29,7 +30,7 @@ struct ReportLimits {
   uint32_t num_workers = 1;
   uint32_t num_servers = 1;
   int max_samples = 512;
-  int max_open_rounds = 16;
+  int max_open_rounds = kMaxOpenRounds;
   int max_named = 8;  // tensors of one round
   int max_tensors = 8192;
   int max_spans = 4096;

@@ -11,8 +11,6 @@
 namespace slimps {
 namespace {
 
-constexpr int kMaxOpenRounds = 16;
-
 // "RAW_F32" becomes "raw_f32".
 std::string LabelOf(size_t format) {
   return absl::AsciiStrToLower(wire::Format_Name(static_cast<wire::Format>(format)));

@@ -255,6 +255,34 @@ TEST(NodeReports, DetailsAreOfEachTensorAndFromWorkerZeroAlone) {
     }
     ASSERT_STATUS_OK(store.Barrier());
   });
+  EXPECT_FALSE(TraceLog::Global().on()) << "nobody asks a closed store for spans";
+}
+
+TEST(NodeReports, AServerTellsItsOldestOpenRounds) {
+  constexpr uint64_t kRounds = 20;
+  InProcessCluster cluster({.servers = 1});
+  cluster.RunWorkers([&cluster](KVStore& store) {
+    float value = 0;
+    for (uint64_t last = 1; last <= kRounds; ++last) {  // a key for each round to be open
+      const Key key(absl::StrCat("k", last));
+      ASSERT_STATUS_OK(store.Init({{.key = key, .shape = {1}, .value = std::span(&value, 1)}}));
+      for (uint64_t round = 1; round < last; ++round) {
+        ASSERT_STATUS_OK(store.PushPull(key, std::span(&value, 1), std::span(&value, 1), 0));
+      }
+      ASSERT_STATUS_OK(store.Wait());
+      if (store.rank() == 0) ASSERT_STATUS_OK(store.Push(key, std::span(&value, 1), 0));
+    }
+    if (store.rank() == 0) {
+      ASSERT_TRUE(WaitUntil([&] { return cluster.server(0).Report().open_rounds_size() == 16; }));
+      EXPECT_EQ(OpenRoundOf(cluster.server(0))->round(), 1u);
+    }
+    ASSERT_STATUS_OK(store.Barrier());
+    if (store.rank() == 1) {
+      for (uint64_t last = 1; last <= kRounds; ++last) {
+        ASSERT_STATUS_OK(store.Push(Key(absl::StrCat("k", last)), std::span(&value, 1), 0));
+      }
+    }
+  });
 }
 
 }  // namespace
