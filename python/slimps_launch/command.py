@@ -27,6 +27,7 @@ from slimps_launch import out_files
 from slimps_launch import restarts
 from slimps_launch import run_command
 from slimps_launch import watched
+from slimps_launch import worker_command
 from slimps_launch.identity import keys
 
 USAGE = """usage: slimps COMMAND [ARGUMENT ...]
@@ -73,7 +74,7 @@ class Installation:
     def environment(self, command):
         """Returns the variables that a command of workers needs."""
         # Its lines come as written.
-        return {"PYTHONUNBUFFERED": "1"} if job_launch.is_python(command) else {}
+        return {"PYTHONUNBUFFERED": "1"} if worker_command.is_python(command) else {}
 
     known_programs = ("slimps_scheduler", "slimps_server")
 
@@ -121,7 +122,7 @@ def make_job(parser, options, command, installation):
     programs = installation.programs(names)
     environment = installation.environment(command)
     try:
-        worker = job_launch.resolve_command(command, programs)
+        worker = worker_command.resolve_command(command, programs)
     except FileNotFoundError as error:
         parser.error(str(error))
     if options.insecure and options.keys:

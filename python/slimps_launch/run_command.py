@@ -25,6 +25,7 @@ from slimps_launch import job_launch
 from slimps_launch import job_node
 from slimps_launch import network
 from slimps_launch import torch_store
+from slimps_launch import worker_command
 
 CARRIED = "SLIMPS_CARRIED"  # set by slimps launch: it shows the lines and says why a job failed
 PATIENCE = 60.0  # seconds to wait for the scheduler's address
@@ -60,7 +61,7 @@ class Part:
         self.options = options
         self.address = None
         # The store needs torch, which the Python of the user's command has.
-        self.python = command[0] if job_launch.is_python(command) else sys.executable
+        self.python = command[0] if worker_command.is_python(command) else sys.executable
 
     @property
     def name(self):

@@ -22,6 +22,7 @@ from slimps_launch import job_launch
 from slimps_launch import job_node
 from slimps_launch import job_output
 from slimps_launch import processes
+from slimps_launch import worker_command
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PACKAGES = os.path.join(os.path.dirname(os.path.dirname(HERE)), "python")
@@ -296,24 +297,24 @@ class ResolveCommandTest(unittest.TestCase):
     def test_a_daemon_name_stands_for_the_built_one(self):
         self.assertEqual(
             ["/x/slimps_worker", "--model", "mlp"],
-            job_launch.resolve_command(
+            worker_command.resolve_command(
                 ["slimps_worker", "--model", "mlp"], {"slimps_worker": "/x/slimps_worker"}
             ),
         )
 
     def test_other_commands_run_as_they_are(self):
-        self.assertEqual(["env", "-0"], job_launch.resolve_command(["env", "-0"], {}))
+        self.assertEqual(["env", "-0"], worker_command.resolve_command(["env", "-0"], {}))
 
     def test_an_unknown_command_is_refused(self):
         with self.assertRaisesRegex(FileNotFoundError, "no-such-command"):
-            job_launch.resolve_command(["no-such-command"], {})
+            worker_command.resolve_command(["no-such-command"], {})
         with self.assertRaisesRegex(FileNotFoundError, "command not found: ./no-such-command"):
-            job_launch.resolve_command(["./no-such-command"], {})
+            worker_command.resolve_command(["./no-such-command"], {})
         with self.assertRaisesRegex(FileNotFoundError, "command cannot be run: " + HERE):
-            job_launch.resolve_command([HERE], {})
+            worker_command.resolve_command([HERE], {})
         with tempfile.NamedTemporaryFile() as text:
             with self.assertRaisesRegex(FileNotFoundError, "command cannot be run: " + text.name):
-                job_launch.resolve_command([text.name], {})
+                worker_command.resolve_command([text.name], {})
 
 
 class EventsTest(unittest.TestCase):

@@ -8,6 +8,7 @@ import tempfile
 import unittest
 
 from bench import report_tables as tables
+from bench.codec import codec_bars
 from bench.codec import codec_tables
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -26,7 +27,7 @@ def row(codec="1bit", op="encode_ef", fraction=0.9, gbps=9.0, **changes):
         "codec": codec,
         "op": op,
         "workers": 1,
-        "elements": codec_tables.LARGE,
+        "elements": codec_bars.LARGE,
         "threads": 1,
         "isa": "avx2",
         "gbps": gbps,
@@ -51,14 +52,12 @@ def report(*rows):
 
 class TablesTest(unittest.TestCase):
     def remarks(self, *rows):
-        return list(codec_tables.bar_remarks(rows, rows[-1]))
+        return list(codec_bars.bar_remarks(rows, rows[-1]))
 
     def test_bars_hold_for_one_thread_with_avx2_at_their_size(self):
         self.assertEqual(["0.80 met"], self.remarks(row(fraction=0.80)))
         self.assertEqual(["0.80 MISSED"], self.remarks(row(fraction=0.79)))
-        self.assertEqual(
-            ["0.50 met"], self.remarks(row(fraction=0.79, elements=codec_tables.SMALL))
-        )
+        self.assertEqual(["0.50 met"], self.remarks(row(fraction=0.79, elements=codec_bars.SMALL)))
         self.assertEqual(
             [],
             self.remarks(row(isa="avx512"))

@@ -18,6 +18,7 @@ from bench.transport import transport_bench as bench
 from bench.transport import transport_runs as runs
 from cli import setup
 from eventually import eventually
+from proc_files import alive, children_of, command_of, tcp_ports
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOOLS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "tools")
@@ -55,58 +56,6 @@ def bench_json(*arguments):
             raise AssertionError("status %d\n%s" % (result.returncode, result.stderr))
         with open(path, encoding="utf-8") as text:
             return json.load(text), result
-
-
-def children_of(pid):
-    """Returns the pids of a process's children, and of their children."""
-    found = []
-    for entry in os.listdir("/proc"):
-        if not entry.isdigit():
-            continue
-        try:
-            with open("/proc/%s/stat" % entry, encoding="ascii", errors="replace") as text:
-                parent = int(text.read().rpartition(")")[2].split()[1])
-        except OSError:
-            continue
-        if parent == pid:
-            found += [int(entry)] + children_of(int(entry))
-    return found
-
-
-def command_of(pid):
-    try:
-        with open("/proc/%d/cmdline" % pid, "rb") as text:
-            return text.read().decode().split("\0")
-    except OSError:
-        return [""]
-
-
-def alive(pid):
-    try:
-        with open("/proc/%d/stat" % pid, encoding="ascii", errors="replace") as text:
-            return text.read().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def tcp_ports(pid, local):
-    """Returns the ports of a process's established connections: its own ones, or those of the other
-    ends."""
-    inodes = set()
-    for descriptor in os.listdir("/proc/%d/fd" % pid):
-        try:
-            target = os.readlink("/proc/%d/fd/%s" % (pid, descriptor))
-        except OSError:
-            continue
-        if target.startswith("socket:["):
-            inodes.add(target[len("socket:[") : -1])
-    with open("/proc/net/tcp", encoding="ascii") as text:
-        rows = [line.split() for line in text.readlines()[1:]]
-    return {
-        int(row[1 if local else 2].split(":")[1], 16)
-        for row in rows
-        if row[3] == "01" and row[9] in inodes
-    }
 
 
 def wait_for(condition, what, seconds=60.0):

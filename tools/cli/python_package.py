@@ -9,7 +9,7 @@ import tempfile
 from cli import pip_environment
 from cli import python_wheel
 from cli import setup
-from slimps_launch import job_launch
+from slimps_launch import worker_command
 
 PYTHON = "/usr/bin/python3"
 # Debian and others ask pip to keep its hands off their Python. What is only for this user is fine.
@@ -67,7 +67,7 @@ def environment(command):
 
     It finds the package that was built here, which belongs to the daemons that were built here.
     """
-    if not job_launch.is_python(command):
+    if not worker_command.is_python(command):
         return {}
     folders = [ensure_package()] + list(filter(None, [os.environ.get("PYTHONPATH")]))
     # Lines are shown when they are written.
