@@ -136,13 +136,10 @@ void ServerService::NoteAway(const wire::Roster& roster) {
     }
   }
   if (!is_newly_away || snapshotter_ == nullptr) return;
-  // Nobody keeps its pushes any more, so they must be on the disk before a server may be lost. If
-  // the disk refuses, the scheduler hears nothing, and takes them for lost.
-  snapshotter_
-      ->Persist([this, epoch = roster.epoch()](const absl::Status& saved) {
-        if (saved.ok()) saved_epoch_.store(epoch, std::memory_order_relaxed);
-      })
-      .IgnoreError();
+  // Nobody keeps its pushes any more, so they must be on the disk before a server may be lost. Until
+  // the scheduler hears that they are, it takes them for lost.
+  snapshotter_->PersistAtLast(
+      [this, epoch = roster.epoch()] { saved_epoch_.store(epoch, std::memory_order_relaxed); });
 }
 
 void ServerService::SetRoster(const wire::Roster& roster) {

@@ -32,6 +32,12 @@ absl::Status Snapshotter::Start(const std::string& owner, Done on_replaced) {
 
 absl::Status Snapshotter::Persist(Done done) { return queue_.Put(std::move(done)); }
 
+void Snapshotter::PersistAtLast(std::function<void()> saved) {
+  Persist([this, saved = std::move(saved)](const absl::Status& written) {
+    written.ok() ? saved() : unsaved_.push_back(saved);
+  }).IgnoreError();
+}
+
 void Snapshotter::Stop(const absl::Status& why) {
   queue_.Stop(why);
   if (thread_.joinable()) thread_.Join();
@@ -47,6 +53,9 @@ void Snapshotter::Run() {
   while (const auto waiting = queue_.AwaitUntil(next_, clock_)) {
     const absl::Status written = WriteOne();
     Note(written);
+    if (written.ok()) {
+      for (const auto& saved : std::exchange(unsaved_, {})) saved();
+    }
     for (const Done& done : *waiting) done(written);
     if (absl::IsFailedPrecondition(written)) {
       on_replaced_(written);

@@ -59,6 +59,10 @@ class Snapshotter final {
   // Errors are RequestQueue::Put's; `done` is not called.
   [[nodiscard]] absl::Status Persist(Done done);
 
+  // As Persist, but a snapshot that fails is followed by the next: calls `saved` after the first
+  // that is on the disk, or never.
+  void PersistAtLast(std::function<void()> saved);
+
   // Gives up the snapshot under way and joins the thread. Idempotent.
   void Stop(const absl::Status& why);
 
@@ -88,10 +92,11 @@ class Snapshotter final {
   RequestQueue<Done> queue_{"requests of a snapshot"};
   mutable Mutex mutex_;
   SnapshotCounters counters_ ABSL_GUARDED_BY(mutex_);
-  Done on_replaced_;     // used by the thread
-  SteadyTime next_;      // used by the thread
-  bool failed_ = false;  // the newest snapshot; used by the thread
-  Thread thread_;        // last: it uses the other members
+  Done on_replaced_;                            // used by the thread
+  std::vector<std::function<void()>> unsaved_;  // of PersistAtLast; used by the thread
+  SteadyTime next_;                             // used by the thread
+  bool failed_ = false;                         // the newest snapshot; used by the thread
+  Thread thread_;                               // last: it uses the other members
 };
 
 }  // namespace slimps

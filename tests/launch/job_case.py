@@ -6,21 +6,13 @@ import os
 import sys
 
 import folder_case
+import proc_files
 from slimps_launch import job_launch
 from slimps_launch import job_node
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 FAKE = [sys.executable, os.path.join(HERE, "fake_node.py")]
-
-
-def alive(pid):
-    """True if a process runs. A zombie does not."""
-    try:
-        with open("/proc/%d/stat" % pid, encoding="ascii") as stat:
-            return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 class WatchedLauncher(job_launch.Launcher):
@@ -56,5 +48,5 @@ class JobCase(folder_case.FolderCase):
         status = launcher.run()
         for node in launcher.nodes:
             if node.process is not None:
-                self.assertFalse(alive(node.process.pid), node.name)
+                self.assertFalse(proc_files.alive(node.process.pid), node.name)
         return status, self.out.getvalue()

@@ -17,7 +17,8 @@ import unittest
 from unittest import mock
 
 from eventually import eventually
-from job_case import FAKE, JobCase, alive
+from job_case import FAKE, JobCase
+from proc_files import alive
 from slimps_launch import job_launch
 from slimps_launch import job_node
 from slimps_launch import job_output

@@ -29,6 +29,7 @@ def command_of(pid):
 
 
 def alive(pid):
+    """True if a process runs. A zombie does not."""
     try:
         with open("/proc/%d/stat" % pid, encoding="ascii", errors="replace") as text:
             return text.read().rpartition(")")[2].split()[0] != "Z"

@@ -38,6 +38,15 @@ absl::Status SnapshotsTest::StartServer() {
   };
   server_->service = std::make_unique<ServerService>(&server_->transport, make_header, options_,
                                                      &clock_, *std::move(beginning));
+  server_->service->SetRoster(Workers());
+  const std::string address = server_->transport.Bind("inproc://*").value();
+  EXPECT_TRUE(server_->transport.Start(server_->service.get()).ok());
+  peer_ = workers_.Connect(address).value();
+  return server_->service->StartSnapshots(absl::StrCat("process", ++processes_),
+                                          [this](const absl::Status& why) { replaced_ = why; });
+}
+
+wire::Roster SnapshotsTest::Workers() {
   wire::Roster roster;
   for (uint32_t rank = 0; rank < kWorkers; ++rank) {
     wire::RosterEntry* entry = roster.add_nodes();
@@ -45,12 +54,7 @@ absl::Status SnapshotsTest::StartServer() {
     entry->mutable_node()->set_rank(rank);
     entry->set_incarnation(kIncarnation + rank);
   }
-  server_->service->SetRoster(roster);
-  const std::string address = server_->transport.Bind("inproc://*").value();
-  EXPECT_TRUE(server_->transport.Start(server_->service.get()).ok());
-  peer_ = workers_.Connect(address).value();
-  return server_->service->StartSnapshots(absl::StrCat("process", ++processes_),
-                                          [this](const absl::Status& why) { replaced_ = why; });
+  return roster;
 }
 
 Message SnapshotsTest::From(uint32_t worker) {

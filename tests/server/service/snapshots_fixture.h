@@ -70,6 +70,7 @@ class SnapshotsTest : public ::testing::Test {
   // Starts a server in place of the one that runs, if any, which is gone then.
   absl::Status StartServer();
 
+  static wire::Roster Workers();
   static Message From(uint32_t worker);
   // Waits for the answer.
   Message Ask(Message message);

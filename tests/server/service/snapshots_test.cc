@@ -78,6 +78,21 @@ TEST_F(SnapshotsTest, ADiskThatFailsIsToldAndTrainingGoesOn) {
   EXPECT_EQ(Pulled(0, "w", 1, 3), pulled);
 }
 
+TEST_F(SnapshotsTest, WhatAWorkerThatIsAwayPushedIsSavedOnceTheDiskTakesIt) {
+  ASSERT_EQ(StartServer(), absl::OkStatus());
+  StatusOf(InitOf("w", 3));
+  disk_.error = ENOSPC;
+  wire::Roster roster = Workers();
+  roster.set_epoch(7);
+  roster.mutable_nodes(1)->set_away(true);
+  server_->service->SetRoster(roster);
+  EXPECT_TRUE(absl::IsUnavailable(Persist()));
+  EXPECT_EQ(server_->service->saved_epoch(), 0u);
+  disk_.error = 0;
+  EXPECT_EQ(Persist(), absl::OkStatus());
+  EXPECT_EQ(server_->service->saved_epoch(), 7u);
+}
+
 TEST_F(SnapshotsTest, AServerWhosePlaceWasTakenIsToldSo) {
   ASSERT_EQ(StartServer(), absl::OkStatus());
   StatusOf(InitOf("w", 3));

@@ -169,7 +169,7 @@ class PageTest(unittest.TestCase):
         self.assertEqual(["worker 17", "worker 40", "worker 62", "worker 63"], named)
         tiles = self.driver.find_elements(By.CSS_SELECTOR, "#nodes .dense .node")
         self.assertEqual(64, len(tiles))
-        self.assertIn("Workers: 61 of 64 there", self.by_id("nodes").text)
+        self.assertIn("Workers: 60 of 64 there", self.by_id("nodes").text)
 
     def test_a_job_that_forms_shows_what_is_not_known(self):
         self.open(samples.forming())

@@ -213,7 +213,7 @@ def many_workers(workers=64, servers=4):
     by_rank[17].update(state="gone", heard_s=14.0, restarts=2)
     by_rank[40].update(state="slow", heard_s=3.4)
     for place, rank in enumerate(range(60, 64)):
-        by_rank[rank].update(state=("waiting", "waiting", "away", "missing")[place])
+        by_rank[rank].update(state=("left", "waiting", "away", "missing")[place])
     for rank in (17, 62, 63):
         by_rank[rank].update(call=None, push_bytes_per_s=None, pull_bytes_per_s=None)
     by_rank[63].update(heard_s=None, host="", pid=None)

@@ -75,7 +75,8 @@ class WordsTest(unittest.TestCase):
             ],
             [row for row in rows if row[2] not in ("copy", "encode", "send", "wait", "decode")],
         )
-        self.assertIn("60 other workers: 58 ok, 2 waiting", lines)
+        self.assertIn("60 other workers: 58 ok, 1 left, 1 waiting", lines)
+        self.assertIn("60 of 64 workers, 4 of 4 servers are there", lines[0])
         self.assertIn("182 further tensors; --json has all", lines)
         self.assertLess(len(lines), 70)
 
