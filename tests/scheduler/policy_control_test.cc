@@ -27,11 +27,12 @@ wire::PolicyReport Measured(const std::string& policy, uint32_t worker, uint64_t
   for (const KeyId key : {KeyId{1}, KeyId{2}}) {
     TensorReport& tensor = report.tensors.emplace_back();
     tensor.tensor = {.key = key, .elements = 100'000};
-    tensor.input_norm2 = 1000;
+    tensor.input_norm2 = 1e6;
     double error = 900, bytes = 400;
     for (const std::string& codec : controller->Candidates(tensor.tensor)) {
-      tensor.levels.push_back(
-          {.codec = codec, .error_norm2 = error, .payload_bytes = static_cast<uint64_t>(bytes)});
+      tensor.levels.push_back({.codec = codec,
+                               .error_norm2 = error * error,
+                               .payload_bytes = static_cast<uint64_t>(bytes)});
       error /= key == 1 ? steepness : 1.1;
       bytes *= 1.3;
     }

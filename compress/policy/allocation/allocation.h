@@ -5,8 +5,8 @@
 //   minimise sum(cost of the level of i)  subject to  sum(error of the level of i) <= budget
 //
 // Source: Alimohammadi et al., "L-GreCo: Layerwise-Adaptive Gradient Compression for Efficient and
-// Accurate Deep Learning", 2023, section 3. Errors are squared L2 norms, so that their sum is the
-// squared error of the whole gradient. Thread-safe: all functions are pure.
+// Accurate Deep Learning", 2023, section 3. Errors are L2 norms of what a tensor loses, or their
+// squares: the caller says which. Thread-safe: all functions are pure.
 //
 //   const Allocation best = LeastCost({.tensors = levels, .budget = TotalError(levels, uniform)},
 //                                     uniform);

@@ -2,6 +2,7 @@
 #include "compress/policy/controllers/level_controller.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -29,6 +30,10 @@ std::vector<std::string> LevelController::Choices(const TensorInfo& tensor) cons
   if (plan_.every_rounds > 0) return Candidates(tensor);
   if (tensor.elements < policy_.min_elements) return {};
   return {policy_.levels.First(tensor)};
+}
+
+double LevelController::ErrorOf(double norm2) const {
+  return policy_.allocator == Allocator::kOneThreshold ? norm2 : std::sqrt(norm2);
 }
 
 std::string LevelController::UniformCodec(const TensorInfo& tensor) const {
@@ -59,15 +64,15 @@ LevelController::Measured LevelController::MeasuredIn(const Report& report) cons
     if (uniform == tensor.levels.end()) continue;
     Levels levels;
     for (const LevelReport& level : tensor.levels) {
-      levels.push_back({level.error_norm2, static_cast<double>(level.payload_bytes)});
+      levels.push_back({ErrorOf(level.error_norm2), static_cast<double>(level.payload_bytes)});
     }
     measured.tensors.push_back(&tensor);
     measured.problem.tensors.push_back(std::move(levels));
     measured.uniform.push_back(static_cast<size_t>(uniform - tensor.levels.begin()));
-    measured.input_norm2 += tensor.input_norm2;
+    measured.input += ErrorOf(tensor.input_norm2);
   }
   measured.problem.budget = policy_.budget.has_value()
-                                ? *policy_.budget * measured.input_norm2
+                                ? *policy_.budget * measured.input
                                 : TotalError(measured.problem.tensors, measured.uniform);
   return measured;
 }
@@ -84,10 +89,10 @@ absl::StatusOr<Allocation> LevelController::Allocate(const Report& report,
     }
   }
   if (!WithinBudget(problem, reference)) {
-    const double least = Ratio(TotalError(problem.tensors, reference), measured.input_norm2);
+    const double least = Ratio(TotalError(problem.tensors, reference), measured.input);
     return absl::FailedPreconditionError(absl::StrFormat(
-        "policy %s: no allocation meets budget=%.3g: the least error of %s is %.3g of |x|^2; give "
-        "a budget of at least that, or a codec setting that compresses less",
+        "policy %s: no allocation meets budget=%.3g: the least error of %s is %.3g of the error of "
+        "sending nothing; give a budget of at least that, or a codec setting that compresses less",
         policy_.spec.name, *policy_.budget, policy_.levels.ToString(), least));
   }
   std::vector<uint64_t> sizes;
@@ -115,6 +120,7 @@ Allocation LevelController::AllocateTime(const Report& report, const Measured& m
                      .workers = report.workers};
   for (const TensorReport* tensor : measured.tensors) {
     timed.tensors.push_back(TimedTensorOf(report, *tensor, RawLevel::kNotAmongThem));
+    for (auto& level : timed.tensors.back().levels) level.error = ErrorOf(level.error);
   }
   const Allocation smallest = LeastCost(measured.problem, reference);
   return Fastest(timed, std::vector{smallest, reference});
@@ -126,11 +132,11 @@ std::string LevelController::Summary(const Report& report, const Measured& measu
   const double bytes = TotalCost(tensors, chosen);
   std::string text = absl::StrFormat(
       "%s: %.0f bytes a round instead of %s %.0f, %.3g times fewer, at an error of %.3g of the "
-      "budget and %.3g of |x|^2",
+      "budget and %.3g of that of sending nothing",
       policy_.spec.name, bytes, policy_.regimes.has_value() ? "accordion's" : "uniform's",
       TotalCost(tensors, measured.uniform), Ratio(TotalCost(tensors, measured.uniform), bytes),
       Ratio(TotalError(tensors, chosen), measured.problem.budget),
-      Ratio(TotalError(tensors, chosen), measured.input_norm2));
+      Ratio(TotalError(tensors, chosen), measured.input));
   if (policy_.objective == Objective::kTime && !KnowsLink(report)) {
     text += "; by size, since the link is not known yet";
   }

@@ -3,11 +3,16 @@
 // that of a uniform setting. The policies that it serves differ in how they allocate the levels
 // (allocation.h): uniform, kmeans, global_topk, lgreco and lgreco_accordion.
 //
+// The total error is the sum of the tensors' L2 norms of what is lost, as in L-GreCo (section 3, and
+// its authors' program). So a tensor with a small gradient counts more than in the squared error of
+// the whole gradient. global_topk's is that squared error, since one threshold makes it least.
+//
 // Options (level_policies.cc says which policy takes which):
 //   codec          the uniform setting, whose total error is the budget; default qsgd:bits=4
 //   low, high      lgreco_accordion: the uniform setting is Accordion's choice for each tensor;
 //                  default topk:ratio=0.1 and topk:ratio=0.01
-//   budget         the total error as a part of |x|^2, instead of the uniform setting's
+//   budget         the total error as a part of that of sending nothing, instead of the uniform
+//                  setting's
 //   objective      size: fewest bytes; time: least predicted iteration time (iteration_model.h);
 //                  default size
 //   clusters       kmeans: the number of groups; default 6, L-GreCo's
@@ -39,7 +44,7 @@ struct LevelPolicy {
   CodecLevels levels;  // the uniform setting is the first; Accordion's high level, the second
   Allocator allocator = Allocator::kLeastCost;
   Objective objective = Objective::kSize;
-  std::optional<double> budget = {};  // a part of |x|^2
+  std::optional<double> budget = {};  // a part of the error of sending nothing
   size_t clusters = 6;
   std::optional<CriticalRegimes> regimes = {};
   uint64_t every = 200;
@@ -67,9 +72,11 @@ class LevelController final : public Controller {
     std::vector<const TensorReport*> tensors;
     AllocationProblem problem;
     Allocation uniform;
-    double input_norm2 = 0;  // of `tensors`
+    double input = 0;  // the total error of sending nothing
   };
 
+  // Returns what a tensor's squared error adds to the total.
+  double ErrorOf(double norm2) const;
   std::string UniformCodec(const TensorInfo& tensor) const;
   Measured MeasuredIn(const Report& report) const;
   absl::StatusOr<Allocation> Allocate(const Report& report, const Measured& measured) const;

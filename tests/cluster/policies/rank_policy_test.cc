@@ -28,7 +28,7 @@ using ::testing::HasSubstr;
 constexpr double kRate = 0.05;
 constexpr int kChange = 20;  // the last round before the first two tensors change places
 // Noise keeps within the budget from rank 3 on.
-constexpr char kLgreco[] = "lgreco:codec=powersgd:rank=2,budget=0.65,every=8";
+constexpr char kLgreco[] = "lgreco:codec=powersgd:rank=2,budget=0.8,every=8";
 constexpr char kAtUniformsError[] = "lgreco:codec=powersgd:rank=2,every=8";
 constexpr char kUniform[] = "uniform:codec=powersgd:rank=2";
 
