@@ -68,6 +68,12 @@ class HoldingTransport final : public Transport {
     MutexLock lock(&mutex_);
     return held_.at(index).first.payloads;
   }
+  // Drops the payloads of message `index`, as a transport does once they have gone out.
+  void DropPayloads(size_t index) {
+    std::vector<Payload> dropped;  // destroyed without the lock: their owners are told
+    MutexLock lock(&mutex_);
+    dropped.swap(held_.at(index).first.payloads);
+  }
   int64_t priority(size_t index) {
     MutexLock lock(&mutex_);
     return held_.at(index).second.priority;
