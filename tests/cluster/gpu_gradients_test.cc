@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "proto/base/awaited.h"
+#include "tests/cluster/gpu_memory.h"
 #include "tests/cluster/gradient_memory.h"
 #include "tests/cluster/in_process_cluster.h"
 #include "tests/cluster/random_values.h"
@@ -21,42 +22,6 @@ namespace {
 
 using testing::HasSubstr;
 using testing::IsEmpty;
-
-// As a framework does: kernels write gradients and read weights, and nobody waits for the stream.
-class GpuMemory final : public Memory {
- public:
-  GpuMemory(FakeCudaDriver* driver, int gpu)
-      : driver_(driver), place_{.gpu = gpu, .stream = driver->MakeStream(gpu)} {
-    for (const size_t size : kSizes) weights_.push_back(driver->Allocate(gpu, size));
-  }
-  void Push(KVStore& store, size_t i, const std::vector<float>& gradient) override {
-    const std::span<float> lent = driver_->Allocate(place_.gpu, gradient.size());
-    driver_->Launch(place_.stream, weights_[i], lent,
-                    [=] { std::ranges::copy(gradient, lent.begin()); });
-    const auto returned = [this, lent](const absl::Status& status) {
-      EXPECT_TRUE(status.ok()) << status;
-      driver_->Free(lent);
-    };
-    ASSERT_STATUS_OK(store.PushLent(
-        KeyOf(i), {{.values = lent, .place = place_, .returned = returned}}, -static_cast<int>(i)));
-  }
-  std::vector<float> Pull(KVStore& store, size_t i) override {
-    Awaited pulled;
-    store.PullTo(KeyOf(i), {.values = weights_[i], .place = place_, .done = pulled.Callback()}, 0);
-    const absl::Status status = pulled.Await();
-    EXPECT_TRUE(status.ok()) << status;
-    std::vector<float> seen(kSizes[i]);
-    driver_->Launch(place_.stream, weights_[i], {},
-                    [&, i] { std::ranges::copy(weights_[i], seen.begin()); });
-    driver_->Await(place_.stream);
-    return seen;
-  }
-
- private:
-  FakeCudaDriver* const driver_;
-  const Place place_;
-  std::vector<std::span<float>> weights_;
-};
 
 class GpuGradients : public testing::TestWithParam<const char*> {};
 
@@ -103,6 +68,60 @@ INSTANTIATE_TEST_SUITE_P(Codecs, GpuGradients,
                            const std::string spec = param.param;
                            return "Of" + spec.substr(0, spec.find(':'));
                          });
+
+// What the second of a worker's devices contributes.
+std::vector<float> OfSecondDevice(const std::vector<float>& gradient) {
+  std::vector<float> other(gradient.rbegin(), gradient.rend());
+  for (float& value : other) value *= 0.3f;
+  return other;
+}
+
+class TwoArrays final : public HostMemory {
+ public:
+  void Push(KVStore& store, size_t i, const std::vector<float>& gradient) override {
+    const std::vector<float> other = OfSecondDevice(gradient);
+    const std::span<const float> gradients[] = {gradient, other};
+    ASSERT_STATUS_OK(store.PushSum(KeyOf(i), gradients, -static_cast<int>(i)));
+  }
+};
+
+// Its weights lie on the first of its GPUs.
+class TwoGpus final : public GpuMemory {
+ public:
+  TwoGpus(FakeCudaDriver* driver, int first)
+      : GpuMemory(driver, first), second_(driver, first + 1) {}
+  void Push(KVStore& store, size_t i, const std::vector<float>& gradient) override {
+    ASSERT_STATUS_OK(store.PushLent(KeyOf(i),
+                                    {Lend(i, gradient), second_.Lend(i, OfSecondDevice(gradient))},
+                                    -static_cast<int>(i)));
+  }
+
+ private:
+  GpuMemory second_;
+};
+
+TEST(GpuGradientsOfTwoDevices, GiveTheBitsOfTheCpuJobUnderCompression) {
+  ClusterOptions cluster;
+  cluster.store.compression = "1bit";
+  cluster.store.fixed_threshold_bytes = 256;  // the largest tensor has several partitions
+  const std::vector<float> expected =
+      Train(cluster, [](uint32_t) { return std::make_unique<TwoArrays>(); });
+  ASSERT_FALSE(expected.empty());
+  EXPECT_NE(expected, Train(cluster, [](uint32_t) { return std::make_unique<HostMemory>(); }))
+      << "the second device counts";
+  for (uint32_t seed = 0; seed < 3; ++seed) {
+    FakeCudaDriver driver({.devices = 4, .seed = seed, .longest_delay = absl::Microseconds(200)});
+    cluster.store.cuda_driver = &driver;
+    EXPECT_EQ(expected, Train(cluster,
+                              [&](uint32_t rank) {
+                                return std::make_unique<TwoGpus>(&driver,
+                                                                 2 * static_cast<int>(rank));
+                              }))
+        << "seed " << seed;
+    driver.CheckAllGivenBack();
+    EXPECT_THAT(driver.TakeMisuses(), IsEmpty()) << "seed " << seed;
+  }
+}
 
 // A job of one worker, with a key "w" of 100 elements and a GPU.
 class OneGpu : public testing::Test {
