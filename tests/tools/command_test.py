@@ -35,8 +35,21 @@ class CountTest(unittest.TestCase):
 
     def test_cases_are_counted_by_result(self):
         tally = self.count("FAILED", GTEST.replace('result="suppressed"', 'result="completed"'))
-        self.assertEqual((1, ["//a:b A.Bad"], 1), (tally.passed, tally.failures, tally.skipped))
+        self.assertEqual((1, ["//a:b A.Bad"]), (tally.passed, tally.failures))
+        self.assertEqual({"no data": 1}, tally.skipped)
         self.assertEqual("1 passed, 1 failed, 1 skipped", tally.last_line())
+
+    def test_skips_are_counted_by_their_reason_in_one_line(self):
+        skipped = '<testcase name="x"><skipped message="%s"/></testcase>'
+        tally = self.count(
+            "PASSED",
+            "<a>%s%s</a>"
+            % (skipped % "a/b_test.cc:12&#10;no  GPU&#10;here", skipped % "no GPU here"),
+            '<a><testcase name="x" result="skipped"/><testcase name="y"><skipped>busy</skipped>'
+            "</testcase></a>",
+        )
+        self.assertEqual({"no GPU here": 2, "no reason given": 1, "busy": 1}, tally.skipped)
+        self.assertEqual("0 passed, 0 failed, 4 skipped", tally.last_line())
 
     def test_a_target_without_cases_counts_as_one(self):
         self.assertEqual("1 passed, 0 failed", self.count("PASSED").last_line())

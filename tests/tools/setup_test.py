@@ -251,6 +251,21 @@ class RunTestsTest(CommandsTest):
         self.assertEqual("//a/...", self.fake.calls[0][-1])
         self.assertNotIn("//...", self.fake.calls[0])
 
+    def test_each_reason_of_a_skip_is_told_once_before_the_count(self):
+        skipped = '<a><testcase name="x"><skipped message="%s"/></testcase></a>'
+        status, said = self.run_tests(
+            ["//a/..."],
+            {
+                "//a:b": ("PASSED", skipped % "no GPU"),
+                "//a:c": ("PASSED", skipped % "busy"),
+                "//a:d": ("PASSED", skipped % "no GPU"),
+            },
+        )
+        self.assertEqual(
+            (0, "SKIPPED 1: busy\nSKIPPED 2: no GPU\n0 passed, 0 failed, 3 skipped\n"),
+            (status, said),
+        )
+
     def test_options_alone_mean_all_targets(self):
         self.run_tests(["--config=tsan"], {})
         self.assertEqual(["--config=tsan", "//..."], self.fake.calls[0][-2:])

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs all tests and counts their cases."""
 
+import collections
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -48,12 +50,21 @@ def newest_python():
 class Tally:
     def __init__(self):
         self.passed = 0
-        self.skipped = 0
+        self.skipped = collections.Counter()  # cases, by reason
         self.failures = []  # names
 
     def last_line(self):
         line = "%d passed, %d failed" % (self.passed, len(self.failures))
-        return line + (", %d skipped" % self.skipped if self.skipped else "")
+        skipped = sum(self.skipped.values())
+        return line + (", %d skipped" % skipped if skipped else "")
+
+
+def reason_of_skip(case):
+    """Returns the reason in one line; googletest's without the file and the line before it."""
+    skipped = case.find("skipped")
+    message = (skipped.get("message") or skipped.text or "") if skipped is not None else ""
+    words = re.sub(r"^\S+:\d+\n", "", message).split()
+    return " ".join(words) or "no reason given"
 
 
 def count_cases(label, status, documents, tally):
@@ -73,7 +84,7 @@ def count_cases(label, status, documents, tally):
         if case.find("failure") is not None or case.find("error") is not None:
             failures.append(name)
         elif case.find("skipped") is not None or case.get("result") in ("skipped", "suppressed"):
-            tally.skipped += 1
+            tally.skipped[reason_of_skip(case)] += 1
         elif case.get("status") == "notrun":
             pass  # a disabled case does not count
         else:
@@ -175,6 +186,8 @@ def run(arguments):
         tally.failures.append("bazel test (exit status %d, see above)" % status)
     for name in tally.failures:
         print("FAILED " + name)
+    for reason, cases in sorted(tally.skipped.items()):
+        print("SKIPPED %d: %s" % (cases, reason))
     for tag, what, *_ in OPTIONAL:
         if tag in left_out:
             print("the tests %s were left out (--without-%s)" % (what, tag))
