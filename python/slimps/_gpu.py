@@ -111,8 +111,8 @@ def _of_interface(value: Any, interface: Any, what: str) -> native.GpuArray:
         _refuse(what, "%s with strides %s" % (interface["typestr"], strides))
     # 1 is the legacy default stream, which the driver calls 0; None: nothing to wait for.
     stream = interface.get("stream") or 0
-    device = getattr(getattr(value, "device", None), "id", 0)  # CuPy's
-    return native.GpuArray(value, interface["data"][0], shape, device, 0 if stream == 1 else stream)
+    stream = 0 if stream == 1 else stream
+    return native.GpuArray(value, interface["data"][0], shape, native.GPU_BY_ADDRESS, stream)
 
 
 # A prototype of its own, since others may set that of ctypes.pythonapi.

@@ -53,10 +53,10 @@
  * Arrays: packed, in the machine's byte order. A null pointer is allowed with 0 elements only.
  * Arrays of float may lie on a GPU, whose memory is found by its address (since 1.7). It belongs to
  * the legacy default stream: what that stream has been given comes before. Some calls take the
- * place instead (slimps_place in c_api_calls.h): lists always do, and look up no address, so that
- * NULL is the host there. A call returns when it has read the array, or when what
- * it has written is there; training steps say themselves how long they need an array. Errors are
- * those of slimps_item.
+ * place instead (slimps_place in c_api_calls.h): lists always do, and look up no address unless a
+ * place says so (since 1.9), so that NULL is the host there. A call returns when it has read the
+ * array, or when what it has written is there; training steps say themselves how long they need an
+ * array. Errors are those of slimps_item.
  * Time: a call that waits does so for at most option timeout_s. Then it returns DEADLINE_EXCEEDED
  * and the message names what was missing. A wait for a GPU's stream has no limit.
  * Stability: within one SLIMPS_C_API_MAJOR names, numbers, layouts and meanings stay; see
@@ -85,7 +85,7 @@ extern "C" {
 /* The major number is that of the shared library (libslimps.so.1). It changes when programs must be
  * changed. The minor number grows when something is added. */
 #define SLIMPS_C_API_MAJOR 1
-#define SLIMPS_C_API_MINOR 8
+#define SLIMPS_C_API_MINOR 9
 #define SLIMPS_C_API_VERSION (SLIMPS_C_API_MAJOR * 1000 + SLIMPS_C_API_MINOR)
 
 /* Returns the library's SLIMPS_C_API_VERSION, which is at least that of the header that the program

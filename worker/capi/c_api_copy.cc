@@ -20,9 +20,9 @@ Devices* DevicesOfProcess() {
   return devices;
 }
 
-absl::StatusOr<Place> ReadPlace(const char* what, const slimps_place* place) {
+absl::StatusOr<Place> ReadPlace(const char* what, const slimps_place* place, const float* array) {
   if (place == nullptr) return Place();
-  return ToPlace(what, *place, SLIMPS_CUDA);
+  return ToPlace(what, *place, SLIMPS_CUDA, array);
 }
 
 }  // namespace
@@ -33,8 +33,9 @@ extern "C" slimps_status slimps_copy(const float* from, const slimps_place* from
   return slimps::Guarded(__func__, [&]() -> absl::Status {
     SLIMPS_ASSIGN_OR_RETURN(const auto source, slimps::ToSpan("from", from, elements));
     SLIMPS_ASSIGN_OR_RETURN(const auto target, slimps::ToSpan("to", to, elements));
-    SLIMPS_ASSIGN_OR_RETURN(const auto source_place, slimps::ReadPlace("from_place", from_place));
-    SLIMPS_ASSIGN_OR_RETURN(const auto target_place, slimps::ReadPlace("to_place", to_place));
+    SLIMPS_ASSIGN_OR_RETURN(const auto source_place,
+                            slimps::ReadPlace("from_place", from_place, from));
+    SLIMPS_ASSIGN_OR_RETURN(const auto target_place, slimps::ReadPlace("to_place", to_place, to));
     return slimps::CopyBetween(slimps::DevicesOfProcess(), source, source_place, target,
                                target_place);
   });

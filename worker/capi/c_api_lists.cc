@@ -35,7 +35,8 @@ absl::Status ReadArrays(const slimps_item& given, Use use, Item* item) {
     SLIMPS_ASSIGN_OR_RETURN(item->gradients,
                             ToGradients(given.gradients, given.devices, given.elements));
     for (size_t i = 0; given.places != nullptr && i < given.devices; ++i) {
-      SLIMPS_ASSIGN_OR_RETURN(const Place place, ToPlace("places", given.places[i], SLIMPS_LENT));
+      SLIMPS_ASSIGN_OR_RETURN(const Place place,
+                              ToPlace("places", given.places[i], SLIMPS_LENT, given.gradients[i]));
       item->places.push_back(place);
       item->lent = item->lent || given.places[i].kind == SLIMPS_LENT;
     }
@@ -43,7 +44,8 @@ absl::Status ReadArrays(const slimps_item& given, Use use, Item* item) {
   if (use == Use::kPush) return absl::OkStatus();
   SLIMPS_ASSIGN_OR_RETURN(item->out, ToSpan("out", given.out, given.elements));
   if (given.out_place != nullptr) {
-    SLIMPS_ASSIGN_OR_RETURN(item->out_place, ToPlace("out_place", *given.out_place, SLIMPS_CUDA));
+    SLIMPS_ASSIGN_OR_RETURN(item->out_place,
+                            ToPlace("out_place", *given.out_place, SLIMPS_CUDA, given.out));
   }
   return absl::OkStatus();
 }

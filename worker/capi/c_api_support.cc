@@ -10,6 +10,8 @@
 namespace slimps {
 namespace {
 
+constexpr int32_t kByAddress = -1;  // of slimps_place.device
+
 // Returns the length in bytes of the character at the front of `text`; 0 if it is not UTF-8.
 size_t Utf8Length(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
@@ -80,14 +82,17 @@ absl::Status CheckChoice(const std::string& what, int32_t got, int32_t most) {
   return absl::InvalidArgumentError(absl::StrCat(what, ": expected 0 to ", most, ", got ", got));
 }
 
-absl::StatusOr<Place> ToPlace(const char* what, const slimps_place& given, int32_t last_kind) {
+absl::StatusOr<Place> ToPlace(const char* what, const slimps_place& given, int32_t last_kind,
+                              const float* array) {
   SLIMPS_RETURN_IF_ERROR(CheckChoice(absl::StrCat(what, ".kind"), given.kind, last_kind));
   if (given.kind != SLIMPS_CUDA) return Place();
-  if (given.device < 0) {
+  if (given.device < kByAddress) {
     return absl::InvalidArgumentError(
-        absl::StrCat(what, ".device: expected a GPU's number, got ", given.device));
+        absl::StrCat(what, ".device: expected a GPU's number or -1, got ", given.device));
   }
-  return Place{.gpu = given.device, .stream = given.stream};
+  if (given.device != kByAddress) return Place{.gpu = given.device, .stream = given.stream};
+  // Memory of the host is refused later, as by a place that names GPU 0.
+  return Place{.gpu = GpuOfAddress(array).value_or(0), .stream = given.stream};
 }
 
 Place PlaceOf(const float* array) {
@@ -97,7 +102,7 @@ Place PlaceOf(const float* array) {
 absl::StatusOr<Place> SaidOrFoundPlace(const std::string& what, const slimps_place* said,
                                        const float* array) {
   if (said == nullptr) return PlaceOf(array);
-  return ToPlace(what.c_str(), *said, SLIMPS_CUDA);
+  return ToPlace(what.c_str(), *said, SLIMPS_CUDA, array);
 }
 
 absl::StatusOr<Shape> ToShape(const std::string& what, const int64_t* shape, size_t dimensions) {

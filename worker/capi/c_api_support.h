@@ -49,9 +49,9 @@ inline KVStoreOptions OptionsOf(const slimps_options* options) {
 
 [[nodiscard]] absl::Status CheckChoice(const std::string& what, int32_t got, int32_t most);
 
-// `last_kind`: the largest kind that makes sense here.
+// `last_kind`: the largest kind that makes sense here. `array` is what lies there.
 [[nodiscard]] absl::StatusOr<Place> ToPlace(const char* what, const slimps_place& given,
-                                            int32_t last_kind);
+                                            int32_t last_kind, const float* array);
 
 // Returns where an array lies whose place the caller has not said. One on a GPU belongs to its
 // legacy default stream.

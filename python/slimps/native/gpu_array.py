@@ -6,13 +6,16 @@ from __future__ import annotations
 from typing import Any, NamedTuple, Tuple
 
 
+GPU_BY_ADDRESS = -1  # as GpuArray.device: the GPU whose memory it is
+
+
 class GpuArray(NamedTuple):
     """Contiguous float32 on a GPU. `owner` keeps the memory alive."""
 
     owner: Any
     address: int
     shape: Tuple[int, ...]
-    device: int  # the GPU's number in this process
+    device: int  # the GPU's number in this process, or GPU_BY_ADDRESS
     stream: int  # whose work makes the values or uses them; 0: the legacy default stream
 
     @property

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays on GPU 0 of the tests' libcuda.so.1, as other libraries show theirs."""
+"""Arrays on GPUs of the tests' libcuda.so.1, as other libraries show theirs."""
 
 import ctypes
 import weakref
@@ -13,14 +13,15 @@ cuda.slimps_fake_pinned_bytes.restype = ctypes.c_size_t
 
 
 class GpuArray:
-    """An array as numba or CuPy have them."""
+    """An array as numba has them: the interface alone, which does not say the GPU."""
 
     read_only = False
     stream = 1
 
-    def __init__(self, values, typestr="<f4"):
+    def __init__(self, values, typestr="<f4", gpu=0):
         values = np.ascontiguousarray(values, np.float32)
         pointer = ctypes.c_ulonglong()
+        cuda.slimps_fake_allocate_on(gpu)
         assert cuda.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(values.nbytes)) == 0
         self.pointer, self.shape, self.typestr, self.strides = pointer, values.shape, typestr, None
         cuda.cuMemcpyHtoD_v2(pointer, values.ctypes.data_as(ctypes.c_void_p), self._bytes(values))

@@ -284,6 +284,26 @@ def a_local_store():
     np.testing.assert_array_equal(full(5), out.values())
 
 
+def arrays_that_do_not_say_their_gpu_are_found():
+    def on_gpu_1(value):
+        return GpuArray(full(value), gpu=1)
+
+    store = slimps.kv.create("dist_sync")
+    store.init("w", on_gpu_1(1))
+    out, host = on_gpu_1(0), full(0)
+    store.pull("w", out=out)
+    native.copy(slimps._gpu.find(out, "out"), host)
+    np.testing.assert_array_equal(full(1), host)
+    for round_ in range(1, 6):
+        store.push("w", on_gpu_1(round_))
+        store.pull("w", out=out)
+        np.testing.assert_array_equal(full(2 * round_), out.values())
+    store.push("w", [GpuArray(full(3)), on_gpu_1(4), full(5)])  # devices
+    store.pull("w", out=out)
+    np.testing.assert_array_equal(full(24), out.values())
+    store.close()
+
+
 def an_old_driver_is_refused():
     try:
         native.copy(slimps._gpu.find(GpuArray(full(1)), "array"), full(0))

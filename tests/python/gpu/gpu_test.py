@@ -26,6 +26,7 @@ FAKE = os.path.abspath("tests/worker/device/cuda/fake_libcuda")
         "functions_without_a_place_find_arrays_by_their_address",
         "an_exchange_on_a_gpu",
         "a_local_store",
+        "arrays_that_do_not_say_their_gpu_are_found",
     ],
 )
 def test_two_workers(scenario, monkeypatch):

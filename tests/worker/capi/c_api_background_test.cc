@@ -307,10 +307,10 @@ TEST_F(CApiBackground, ListsThatMakeNoSenseAreRefused) {
   refused([](auto& item) { item.gradients = nullptr; },
           "items[1].gradients: expected 1 elements, got NULL");
   refused([](auto& item) { item.out = nullptr; }, "items[1].out: expected 1 elements, got NULL");
-  static const slimps_place nowhere = {3, 0, nullptr}, no_gpu = {SLIMPS_CUDA, -1, nullptr};
+  static const slimps_place nowhere = {3, 0, nullptr}, no_gpu = {SLIMPS_CUDA, -2, nullptr};
   refused([](auto& item) { item.places = &nowhere; }, "items[1].places.kind: expected");
   refused([](auto& item) { item.out_place = &no_gpu; },
-          "items[1].out_place.device: expected a GPU's number, got -1");
+          "items[1].out_place.device: expected a GPU's number or -1, got -2");
   EXPECT_C_REFUSES(slimps_push_list(background_.get(), nullptr, 1, 0),
                    "items: expected 1 elements, got NULL");
   EXPECT_C_REFUSES(slimps_push_list(background_.get(), items.data(), SIZE_MAX, 0),

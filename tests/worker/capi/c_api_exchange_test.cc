@@ -202,10 +202,10 @@ TEST_F(CApiExchange, ParametersThatMakeNoSenseAreRefused) {
   refused([](auto& p) { p.values = nullptr; }, "parameters[1].values: expected 1 elements");
   refused([](auto& p) { p.layer = 7; }, "parameters[1].layer: expected 0 to 6, got 7");
   refused([](auto& p) { p.reserved = 1; }, "parameters[1].reserved: expected 0 to 0, got 1");
-  const slimps_place lent = {SLIMPS_LENT, 0, nullptr}, negative = {SLIMPS_CUDA, -1, nullptr};
+  const slimps_place lent = {SLIMPS_LENT, 0, nullptr}, negative = {SLIMPS_CUDA, -2, nullptr};
   refused([&](auto& p) { p.place = &lent; }, "parameters[1].place.kind: expected 0 to 1, got 2");
   refused([&](auto& p) { p.place = &negative; },
-          "parameters[1].place.device: expected a GPU's number, got -1");
+          "parameters[1].place.device: expected a GPU's number or -1, got -2");
   refused([](auto& p) { p.name = "a"; }, "a");
 }
 

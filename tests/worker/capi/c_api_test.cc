@@ -81,7 +81,8 @@ TEST(CApiCopy, CopiesOnTheHostAndNamesWhatIsWrong) {
   std::vector<float> to(3);
   const slimps_place host = {SLIMPS_HOST, 0, nullptr};
   const slimps_place lent = {SLIMPS_LENT, 0, nullptr};
-  const slimps_place nowhere = {SLIMPS_CUDA, -1, nullptr};
+  const slimps_place nowhere = {SLIMPS_CUDA, -2, nullptr};
+  const slimps_place found = {SLIMPS_CUDA, -1, nullptr};
   EXPECT_EQ(slimps_copy(from.data(), nullptr, to.data(), &host, 3), SLIMPS_OK);
   EXPECT_EQ(to, from);
   EXPECT_EQ(slimps_copy(nullptr, nullptr, nullptr, nullptr, 0), SLIMPS_OK);
@@ -90,7 +91,9 @@ TEST(CApiCopy, CopiesOnTheHostAndNamesWhatIsWrong) {
   EXPECT_STREQ(slimps_last_error(), "slimps_copy: from_place.kind: expected 0 to 1, got 2");
   EXPECT_EQ(slimps_copy(from.data(), nullptr, to.data(), &nowhere, 3), SLIMPS_INVALID_ARGUMENT);
   EXPECT_STREQ(slimps_last_error(),
-               "slimps_copy: to_place.device: expected a GPU's number, got -1");
+               "slimps_copy: to_place.device: expected a GPU's number or -1, got -2");
+  EXPECT_NE(slimps_copy(from.data(), nullptr, to.data(), &found, 3), SLIMPS_OK)
+      << "it is memory of the host";
 }
 
 TEST(CApiBasics, NothingIsDestroyedAsWell) {

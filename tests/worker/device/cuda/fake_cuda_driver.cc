@@ -91,9 +91,9 @@ void FakeCudaDriver::SetCapturing(void* stream, bool capturing) {
   Find(stream, 0)->capturing = capturing;
 }
 
-void FakeCudaDriver::Await(void* stream) {
+void FakeCudaDriver::Await(void* stream, int device_of_null) {
   MutexLock lock(&mutex_);
-  Stream* const found = Find(stream, 0);
+  Stream* const found = Find(stream, device_of_null);
   const uint64_t work = found->submitted;
   while (found->finished < work) found->changed.Wait(&mutex_);
   Join(&host_, found->clock);

@@ -63,7 +63,7 @@ class FakeCudaDriver final : public CudaDriver {
               std::function<void()> kernel, int device_of_null = 0);
   void SetCapturing(void* stream, bool capturing);
   // Waits until the stream has run all that it was given.
-  void Await(void* stream);
+  void Await(void* stream, int device_of_null = 0);
 
   // ---- what a test wants to know or to break ----
   // Lets the call of this name (as in CudaDriver) fail with `why`, so many times, after `successes`

@@ -11,9 +11,11 @@
 // Beside the driver's functions it exports
 //   const char* slimps_fake_misuses(void)    what was misused since the last call, a line each
 //   size_t slimps_fake_pinned_bytes(void)    host memory that is pinned
+//   void slimps_fake_allocate_on(int gpu)    where a framework's next arrays lie; 0 at first
 //   void slimps_fake_hold(void)              gives GPU 0's legacy default stream work that goes on
 //   void slimps_fake_release(void)           until here
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -73,7 +75,15 @@ void CheckCaptureMode(const char* call) {
 
 std::counting_semaphore<> released(0);
 
+std::atomic<int> frameworks_gpu{0};  // publishes nothing else
+
 float* At(DevicePointer memory) { return reinterpret_cast<float*>(memory); }
+
+// Returns the GPU that memory lies on; 0 for any other memory.
+int GpuOf(DevicePointer memory) {
+  const absl::StatusOr<std::optional<int>> gpu = Driver().GpuOf(At(memory));
+  return gpu.ok() ? gpu->value_or(0) : 0;
+}
 
 struct Kernel {
   std::string_view name;
@@ -202,11 +212,11 @@ EXPORT Result cuPointerGetAttribute(void* value, int attribute, DevicePointer po
   return kSuccess;
 }
 
-// ---- what a test calls in a framework's place: GPU 0 and its legacy default stream ------------
+// ---- what a test calls in a framework's place: the legacy default stream of the memory's GPU ---
 
 EXPORT Result cuMemAlloc_v2(DevicePointer* memory, size_t bytes) {
   *memory = reinterpret_cast<DevicePointer>(
-      Driver().Allocate(/*device=*/0, bytes / sizeof(float)).data());
+      Driver().Allocate(frameworks_gpu, bytes / sizeof(float)).data());
   return kSuccess;
 }
 EXPORT Result cuMemFree_v2(DevicePointer memory) {
@@ -225,16 +235,20 @@ EXPORT Result cuMemsetD8Async(DevicePointer memory, unsigned char value, size_t 
 // Copies after what the default stream was given, and waits. The host's memory may be pageable.
 EXPORT Result cuMemcpyHtoD_v2(DevicePointer device, const void* host, size_t bytes) {
   const std::span<float> to(At(device), bytes / sizeof(float));
-  Driver().Launch(nullptr, {}, to,
-                  [=] { std::copy_n(static_cast<const float*>(host), to.size(), to.begin()); });
-  Driver().Await(nullptr);
+  const int gpu = GpuOf(device);
+  Driver().Launch(
+      nullptr, {}, to, [=] { std::copy_n(static_cast<const float*>(host), to.size(), to.begin()); },
+      gpu);
+  Driver().Await(nullptr, gpu);
   return kSuccess;
 }
 EXPORT Result cuMemcpyDtoH_v2(void* host, DevicePointer device, size_t bytes) {
   const std::span<const float> from(At(device), bytes / sizeof(float));
-  Driver().Launch(nullptr, from, {},
-                  [=] { std::copy(from.begin(), from.end(), static_cast<float*>(host)); });
-  Driver().Await(nullptr);
+  const int gpu = GpuOf(device);
+  Driver().Launch(
+      nullptr, from, {}, [=] { std::copy(from.begin(), from.end(), static_cast<float*>(host)); },
+      gpu);
+  Driver().Await(nullptr, gpu);
   return kSuccess;
 }
 
@@ -266,6 +280,8 @@ EXPORT Result cuLaunchKernel(Handle function, unsigned blocks, unsigned blocks_y
 }
 
 EXPORT size_t slimps_fake_pinned_bytes() { return Driver().pinned_bytes(); }
+
+EXPORT void slimps_fake_allocate_on(int gpu) { frameworks_gpu = gpu; }
 
 EXPORT void slimps_fake_hold() {
   Driver().Launch(nullptr, {}, {}, [] { released.acquire(); });
