@@ -130,6 +130,20 @@ TEST_F(CApiExchange, AParameterWithoutAGradientContributesNothing) {
   EXPECT_EQ(model_.b, Values{3 - kRate});
 }
 
+TEST_F(CApiExchange, AGradientOnLoanStepsAndItsNanEndsTheStepByName) {
+  ASSERT_C_OK(Start(store_.get(), SLIMPS_EXCHANGE_SETTINGS));
+  const slimps_place lent = {SLIMPS_LENT, 0, nullptr};
+  Values gradient = {4, 8};
+  ASSERT_C_OK(slimps_exchange_begin_step(exchange_.get()));
+  ASSERT_C_OK(slimps_exchange_gradient_at(exchange_.get(), 0, gradient.data(), 2, &lent));
+  ASSERT_C_OK(slimps_exchange_end_step(exchange_.get()));
+  EXPECT_EQ(model_.a, (Values{1 - 4 * kRate, 2 - 8 * kRate}));
+  gradient[1] = NAN;
+  ASSERT_C_OK(slimps_exchange_begin_step(exchange_.get()));
+  ASSERT_C_OK(slimps_exchange_gradient_at(exchange_.get(), 0, gradient.data(), 2, &lent));
+  EXPECT_C_REFUSES(slimps_exchange_end_step(exchange_.get()), "key a: element 1 is nan");
+}
+
 TEST_F(CApiExchange, RowsAreSteppedAlone) {
   ASSERT_C_OK(Start(store_.get(), SLIMPS_EXCHANGE_SETTINGS));
   const int64_t rows[] = {1, 1};
