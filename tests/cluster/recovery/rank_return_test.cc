@@ -266,6 +266,7 @@ TEST_P(WorkerAwayTest, AKeyThatNoStepPushesAnyMoreEndsTheJob) {
     Train(1, 1, store->get());
     TrainAlone(store->get());
     trained_alone_.Notify();
+    asked_.WaitForNotification();
     EXPECT_FALSE((*store)->Barrier().ok());
   });
   Thread returns("returns", [&] {
