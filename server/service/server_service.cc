@@ -136,8 +136,8 @@ void ServerService::NoteAway(const wire::Roster& roster) {
     }
   }
   if (!is_newly_away || snapshotter_ == nullptr) return;
-  // Nobody keeps its pushes any more, so they must be on the disk before a server may be lost. Until
-  // the scheduler hears that they are, it takes them for lost.
+  // Nobody keeps its pushes any more, so they must be on the disk before a server may be lost. The
+  // scheduler takes them for lost until it hears that they are.
   snapshotter_->PersistAtLast(
       [this, epoch = roster.epoch()] { saved_epoch_.store(epoch, std::memory_order_relaxed); });
 }

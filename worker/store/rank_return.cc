@@ -146,7 +146,10 @@ absl::Status RankReturn::AwaitOthers(uint64_t next_round, std::vector<Asked>* al
   const auto lags = [next_round](const Asked& one) {
     return one.standing.newest() > 0 && one.standing.newest() + 1 + kRoundsAhead < next_round;
   };
-  const auto after_newest = [](const wire::Standing& standing) { return standing.newest() + 1; };
+  // The job goes on: what is pushed from next_round on is for this process to answer.
+  const auto open_before = [next_round](const wire::Standing& standing) {
+    return std::min(standing.newest() + 1, next_round);
+  };
   SteadyTime end = options_.clock->Now() + options_.patience;
   for (;;) {
     const auto late = std::ranges::find_if(*all, lags);
@@ -158,7 +161,7 @@ absl::Status RankReturn::AwaitOthers(uint64_t next_round, std::vector<Asked>* al
           late->standing.newest(), "; expected that every step pushes every key"));
     }
     const size_t before = *pushes;
-    SLIMPS_RETURN_IF_ERROR(PushNothing(after_newest, all, pushes));
+    SLIMPS_RETURN_IF_ERROR(PushNothing(open_before, all, pushes));
     if (*pushes > before) end = options_.clock->Now() + options_.patience;
     Pause();
     SLIMPS_RETURN_IF_ERROR(Ask(all));

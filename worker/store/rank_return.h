@@ -88,8 +88,8 @@ class RankReturn final {
   absl::Status PushNothing(absl::FunctionRef<uint64_t(const wire::Standing&)> end_of,
                            std::vector<Asked>* all, size_t* pushes);
   // The job went on without this rank. So a server that was started anew meanwhile may still be
-  // sent rounds by the others, which wait for this rank again. Pushes nothing in them as they come,
-  // until every tensor that has rounds is near `next_round`.
+  // sent rounds by the others, which wait for this rank again. Pushes nothing in those before
+  // `next_round` as they come, until every tensor that has rounds is near it.
   // DataLoss: nothing came within the patience.
   absl::Status AwaitOthers(uint64_t next_round, std::vector<Asked>* all, size_t* pushes);
   bool was_away() const;

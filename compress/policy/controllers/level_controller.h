@@ -3,8 +3,8 @@
 // that of a uniform setting. The policies that it serves differ in how they allocate the levels
 // (allocation.h): uniform, kmeans, global_topk, lgreco and lgreco_accordion.
 //
-// The total error is the sum of the tensors' L2 norms of what is lost, as in L-GreCo (section 3, and
-// its authors' program). So a tensor with a small gradient counts more than in the squared error of
+// The total error is the sum of the L2 norms of what tensors lose, as in L-GreCo's section 3 and in
+// its authors' program. So a tensor with a small gradient counts more than in the squared error of
 // the whole gradient. global_topk's is that squared error, since one threshold makes it least.
 //
 // Options (level_policies.cc says which policy takes which):

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -42,7 +43,11 @@ class RankReturnTest : public testing::TestWithParam<uint32_t> {
       if (worker != dies()) return inner;
       if (processes_.fetch_add(1) > 0) {
         return std::make_unique<HookedTransport>(std::move(inner), [this](const Message& message) {
-          if (message.header.has_init() && !asks_.exchange(true)) asked_.Notify();
+          const int asks = message.header.has_init() ? ++asks_ : 0;
+          for (const auto& [number, asked] :
+               {std::pair(1, &asked_), std::pair(2, &asked_again_), std::pair(5, &asked_often_)}) {
+            if (asks == number) asked->Notify();
+          }
           return absl::OkStatus();
         });
       }
@@ -123,8 +128,9 @@ class RankReturnTest : public testing::TestWithParam<uint32_t> {
 
   std::atomic<int> processes_{0};
   std::atomic<bool> dead_{false};
-  std::atomic<bool> asks_{false};
-  absl::Notification asked_;  // the new process has asked where partitions stand
+  std::atomic<int> asks_{0};
+  // The new process has asked where partitions stand: once, twice, five times.
+  absl::Notification asked_, asked_again_, asked_often_;
   float a_ = 0, b_ = 0;
 };
 
@@ -254,6 +260,44 @@ TEST_P(WorkerAwayTest, RoundsThatAServerLagsBehindWithAreNotTakenForLost) {
   EXPECT_EQ(b_, a_);
 }
 
+TEST_P(WorkerAwayTest, TheRoundThatOthersBeginMeanwhileIsTheFirstOfTheNewProcess) {
+  InProcessCluster cluster(Options());
+  Thread lives("lives", [&] {
+    const auto store = cluster.JoinWorker(1 - dies());
+    ASSERT_STATUS_OK(store.status());
+    Start(1, store->get());
+    Train(1, 1, store->get());
+    TrainAlone(store->get());
+    trained_alone_.Notify();
+    asked_again_.WaitForNotification();
+    Push("a", store->get());  // in round 5
+    ASSERT_STATUS_OK((*store)->Wait());
+    asked_often_.WaitForNotification();
+    for (int round = 2; round <= 5; ++round) Push("b", store->get());
+    is_back_.WaitForNotification();
+    Pull("a", store->get());
+    Pull("b", store->get());
+    Train(6, 6, store->get());
+    a_ = Pull("a", store->get());
+    b_ = Pull("b", store->get());
+    ASSERT_STATUS_OK((*store)->Close());
+  });
+  Thread returns("returns", [&] {
+    const auto before = [](KVStore* store) { Train(1, 1, store); };
+    Return(&cluster, before, [this](KVStore* store) {
+      Start(1, store);
+      EXPECT_EQ(store->former_rounds(), 4u);
+      is_back_.Notify();
+      Train(5, 6, store);
+      ASSERT_STATUS_OK(store->Close());
+    });
+  });
+  lives.Join();
+  returns.Join();
+  EXPECT_EQ(a_, 3 * 3 + 3 * static_cast<float>(2 - dies()));
+  EXPECT_EQ(b_, a_);
+}
+
 TEST_P(WorkerAwayTest, AKeyThatNoStepPushesAnyMoreEndsTheJob) {
   ClusterOptions options = Options();
   options.job_fails = true;
@@ -267,7 +311,9 @@ TEST_P(WorkerAwayTest, AKeyThatNoStepPushesAnyMoreEndsTheJob) {
     TrainAlone(store->get());
     trained_alone_.Notify();
     asked_.WaitForNotification();
-    EXPECT_FALSE((*store)->Barrier().ok());
+    Values values(3, 1);
+    while ((*store)->PushPull(Key("a"), values, values, 0).ok()) {
+    }
   });
   Thread returns("returns", [&] {
     const auto before = [](KVStore* store) { Train(1, 1, store); };
