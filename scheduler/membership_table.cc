@@ -146,10 +146,10 @@ absl::StatusOr<const Member*> MembershipTable::Replace(const wire::Header& heade
   SLIMPS_RETURN_IF_ERROR(CheckRegistration(header));
   const wire::Register& registration = header.register_();
   const Place place = {registration.role(), static_cast<uint32_t>(registration.wanted_rank())};
-  const wire::RosterEntry former = members_[place].entry;
+  const Member former = members_[place];
   Member& member = Seat(place, header, peer, now);
-  member.entry.set_restarts(former.restarts() + 1);
-  member.was_away = former.away();
+  member.entry.set_restarts(former.entry.restarts() + 1);
+  member.was_away = former.entry.away() || (former.was_away && former.saved_epoch == 0);
   return &member;
 }
 
@@ -294,8 +294,9 @@ void MembershipTable::Leave(const wire::NodeRef& node) {
   ++epoch_;
 }
 
-void MembershipTable::NoteSaved(const wire::NodeRef& node, uint64_t epoch) {
-  members_.at({node.role(), node.rank()}).saved_epoch = epoch;
+bool MembershipTable::NoteSaved(const wire::NodeRef& node, uint64_t epoch) {
+  uint64_t& saved = members_.at({node.role(), node.rank()}).saved_epoch;
+  return epoch > std::exchange(saved, std::max(saved, epoch));
 }
 
 void MembershipTable::Remove(const wire::NodeRef& node) {

@@ -46,8 +46,8 @@ struct Member {
   MemberState state = MemberState::kLive;
   SteadyTime lost_at;        // if kLost
   uint64_t away_epoch = 0;   // if it is away: the epoch that said so first
-  bool was_away = false;     // when this process took the place
-  uint64_t saved_epoch = 0;  // of a server: Heartbeat.saved_epoch
+  bool was_away = false;     // until this process took the place, or one that left it open
+  uint64_t saved_epoch = 0;  // Heartbeat.saved_epoch
   struct Claim {
     PeerId peer = {};
     SteadyTime since;
@@ -166,8 +166,9 @@ class MembershipTable final {
   // Returns the live members not heard for longer than the heartbeat timeout.
   std::vector<Member> Overdue(SteadyTime now) const;
 
-  // Notes what a server says it has saved (Heartbeat.saved_epoch).
-  void NoteSaved(const wire::NodeRef& node, uint64_t epoch);
+  // Notes what a node says it has saved (Heartbeat.saved_epoch). Returns true if that is more than
+  // before.
+  bool NoteSaved(const wire::NodeRef& node, uint64_t epoch);
 
   // Forgets a node.
   // REQUIRES: !complete().

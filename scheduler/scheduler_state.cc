@@ -177,7 +177,11 @@ void SchedulerState::HandleMember(const Member& member, const wire::Header& head
                                   Outbox* out) {
   switch (header.body_case()) {
     case wire::Header::kHeartbeat: {
-      members_.NoteSaved(member.entry.node(), header.heartbeat().saved_epoch());
+      if (members_.NoteSaved(member.entry.node(), header.heartbeat().saved_epoch())) {
+        wire::Header saved;
+        saved.mutable_heartbeat()->set_saved_epoch(header.heartbeat().saved_epoch());
+        Note(member, saved);
+      }
       wire::Header echo;
       echo.set_request_id(header.request_id());
       echo.mutable_heartbeat()->set_sequence(header.heartbeat().sequence());

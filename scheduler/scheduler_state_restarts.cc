@@ -111,6 +111,8 @@ absl::Status SchedulerState::Restore(const std::vector<JournalEntry>& entries, S
     } else if (header.has_goodbye()) {
       members_.Leave(node);
       if (members_.complete()) agreements_.Leave(node, members_, &unsent);
+    } else if (header.has_heartbeat()) {
+      members_.NoteSaved(node, header.heartbeat().saved_epoch());
     } else {
       agreements_.Handle(*member, header, members_, &unsent);
     }

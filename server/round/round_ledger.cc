@@ -117,7 +117,11 @@ absl::Status RoundLedger::Leave(uint32_t worker, uint64_t from_round) {
 void RoundLedger::Return(uint32_t worker) {
   if (!away_[worker]) return;
   away_[worker] = false;
-  if (worker >= released_ || !AwaitsNext(worker)) return;
+  if (worker < released_) LeaveOutOfNext(worker);
+}
+
+void RoundLedger::LeaveOutOfNext(uint32_t worker) {
+  if (!AwaitsNext(worker)) return;
   if (open_.empty()) open_.emplace_back(num_workers_);
   open_[0][worker].seen = {.counted = true, .left_out = true};
 }
@@ -308,6 +312,8 @@ absl::Status RoundLedger::Restore(const saved::RoundLedger& fields, size_t eleme
     std::vector<Seen>& remembered = applied_.emplace_back();
     for (const Slot& slot : round) remembered.push_back(slot.seen);
   }
+  // The sum has passed those who were away. They may be back by now.
+  for (uint32_t worker = 0; worker < released_; ++worker) LeaveOutOfNext(worker);
   return absl::OkStatus();
 }
 

@@ -163,6 +163,8 @@ class RoundLedger final {
   absl::StatusOr<Round> RestoreRound(const saved::Round& fields, uint32_t released, size_t elements,
                                      const PartitionImage& image) const;
   bool IsActive(uint32_t worker, uint64_t round) const { return round < leaves_from_[worker]; }
+  // Counts nothing as the worker's push of the next round, if that is waited for.
+  void LeaveOutOfNext(uint32_t worker);
   const Seen* FindSeen(uint64_t round, uint32_t worker) const;
   uint64_t FirstUncounted(uint32_t worker) const;
   // True if the push of the next round was counted.

@@ -49,10 +49,10 @@ class WorkerAwayTest : public SchedulerStateTest {
     return Tell(node, header);
   }
 
-  void SaySaved(uint64_t epoch) {
-    wire::Header header = HeaderOf(kServer);
+  void SaySaved(uint64_t epoch, uint64_t node = kServer) {
+    wire::Header header = HeaderOf(node);
     header.mutable_heartbeat()->set_saved_epoch(epoch);
-    Tell(kServer, header);
+    Tell(node, header);
   }
 
   std::vector<wire::Header> last_;  // what the server got in the last tick
@@ -111,6 +111,25 @@ TEST_F(WorkerAwayTest, ItComesBackWhileAServerThatHasSavedIsGone) {
   EXPECT_EQ(state_->phase(), Phase::kRunning);
 }
 
+TEST_F(WorkerAwayTest, WasAwayHoldsUntilAProcessHasTakenTheRankBack) {
+  for (const bool taken : {false, true}) {
+    MakeState();
+    GoAway();
+    RegisterWorker1Again();
+    if (taken) SaySaved(state_->members().epoch(), kNewWorker);
+    state_->ConnectionGone(PeerId{kNewWorker});
+    wire::Header again = RegistrationOf(kNewWorker + 1, wire::WORKER);
+    again.mutable_register_()->set_wanted_rank(1);
+    Tell(kNewWorker + 1, again);
+    LetPass(absl::Seconds(11), kNewWorker);
+    const auto welcome = Tell(kNewWorker + 1, again);
+    ASSERT_FALSE(welcome.empty());
+    ASSERT_TRUE(welcome[0].has_welcome()) << welcome[0].ShortDebugString();
+    EXPECT_EQ(welcome[0].welcome().restarts(), 2u);
+    EXPECT_EQ(welcome[0].welcome().was_away(), !taken);
+  }
+}
+
 TEST_F(WorkerAwayTest, TheLastWorkerIsNotLeftBehind) {
   GoAway();
   clock_.Advance(absl::Seconds(11));
@@ -140,6 +159,18 @@ TEST_F(WorkerAwayTest, AServerMayBeLostOnceItHasSavedWhatCameFromIt) {
     Lose(kServer);
     EXPECT_EQ(state_->phase(), saved ? Phase::kRunning : Phase::kFailed);
   }
+}
+
+TEST_F(WorkerAwayTest, ASchedulerThatIsStartedAgainKnowsWhatServersHaveSaved) {
+  GoAway();
+  SaySaved(state_->members().epoch());
+  SaySaved(0);  // as the answer to a probe
+  const std::vector<JournalEntry> entries = state_->TakeEntries();
+  MakeState();
+  ASSERT_TRUE(state_->Restore(entries, clock_.Now()).ok());
+  Heartbeat(kWorker0);
+  Lose(kServer);
+  EXPECT_EQ(state_->phase(), Phase::kRunning);
 }
 
 TEST_F(WorkerAwayTest, ASchedulerThatIsStartedAgainKnowsWhoIsAway) {

@@ -137,8 +137,12 @@ class WorkerNode final : private MessageSink {
   void EndReturn();
 
   // Says that the servers' snapshots have all that they counted of the former process, which nobody
-  // can send again. Before that, a server that is started again fails a returning worker.
-  void NoteFormerSaved() { former_saved_.store(true); }
+  // can send again. Before that, a server that is started again fails a returning worker. The
+  // scheduler is told, too (Heartbeat.saved_epoch).
+  void NoteFormerSaved() {
+    former_saved_.store(true);
+    membership_.SetSavedEpoch(membership_.roster().epoch());
+  }
 
   uint32_t rank() const { return membership_.rank(); }
   TransportStats transport_stats() const { return transport_->stats(); }

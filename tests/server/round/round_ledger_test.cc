@@ -106,6 +106,22 @@ TEST(RoundLedger, WhereTheSumHasPassedAWorkerItReturnsToTheRoundAfter) {
   EXPECT_THAT(ledger.MissingFromNextRound(), ElementsAre(0, 1, 2));
 }
 
+TEST(RoundLedger, AlsoIfTheLedgerWasSavedWhileItWasAway) {
+  RoundLedger before(3, {});
+  ASSERT_TRUE(before.Push(Record(1, 1)).ok());
+  before.SetAway(0);
+  before.ReleasePrefix();
+  saved::RoundLedger fields;
+  PartitionImage image;
+  before.Save(&fields, &image);
+  RoundLedger ledger(3, {});
+  ASSERT_TRUE(ledger.Restore(fields, 2, image).ok());
+  EXPECT_EQ(ledger.StandingOf(0).next_round(), 2u);
+  ASSERT_TRUE(ledger.Push(Record(1, 2)).ok());
+  ASSERT_TRUE(ledger.NextRoundComplete());
+  EXPECT_THAT(WorkersOf(ledger.TakeNextRound()), ElementsAre(2));
+}
+
 TEST(RoundLedger, ContributionsAreInRankOrderWhateverTheOrderOfArrival) {
   for (uint64_t seed = 0; seed < 50; ++seed) {
     RoundLedger ledger(4, {});
