@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "tests/cluster/gpu_memory.h"
-#include "tests/cluster/gradient_memory.h"
+#include "tests/cluster/gradients/gpu_memory.h"
+#include "tests/cluster/gradients/gradient_memory.h"
 #include "tests/cluster/in_process_cluster.h"
 #include "tests/cluster/random_values.h"
 #include "tests/worker/device/cuda/fake_cuda_driver.h"

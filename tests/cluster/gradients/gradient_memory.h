@@ -4,8 +4,8 @@
 //
 //   EXPECT_EQ(Train(cluster, [](uint32_t) { return std::make_unique<HostMemory>(); }),
 //             Train(cluster, [](uint32_t) { return std::make_unique<OtherMemory>(); }));
-#ifndef SLIMPS_TESTS_CLUSTER_GRADIENT_MEMORY_H_
-#define SLIMPS_TESTS_CLUSTER_GRADIENT_MEMORY_H_
+#ifndef SLIMPS_TESTS_CLUSTER_GRADIENTS_GRADIENT_MEMORY_H_
+#define SLIMPS_TESTS_CLUSTER_GRADIENTS_GRADIENT_MEMORY_H_
 
 #include <gtest/gtest.h>
 
@@ -79,4 +79,4 @@ inline std::vector<float> Train(ClusterOptions cluster, const MakeMemory& make_m
 
 }  // namespace slimps
 
-#endif  // SLIMPS_TESTS_CLUSTER_GRADIENT_MEMORY_H_
+#endif  // SLIMPS_TESTS_CLUSTER_GRADIENTS_GRADIENT_MEMORY_H_

@@ -15,7 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/base/awaited.h"
 #include "proto/base/mutex.h"
-#include "tests/cluster/gradient_memory.h"
+#include "tests/cluster/gradients/gradient_memory.h"
 #include "tests/cluster/in_process_cluster.h"
 #include "tests/cluster/random_values.h"
 #include "worker/exchange/weight_exchange.h"

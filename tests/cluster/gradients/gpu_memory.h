@@ -6,8 +6,8 @@
 //   Train(cluster, [&](uint32_t rank) {
 //     return std::make_unique<GpuMemory>(&driver, static_cast<int>(rank));
 //   });
-#ifndef SLIMPS_TESTS_CLUSTER_GPU_MEMORY_H_
-#define SLIMPS_TESTS_CLUSTER_GPU_MEMORY_H_
+#ifndef SLIMPS_TESTS_CLUSTER_GRADIENTS_GPU_MEMORY_H_
+#define SLIMPS_TESTS_CLUSTER_GRADIENTS_GPU_MEMORY_H_
 
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "proto/base/awaited.h"
-#include "tests/cluster/gradient_memory.h"
+#include "tests/cluster/gradients/gradient_memory.h"
 #include "tests/worker/device/cuda/fake_cuda_driver.h"
 #include "worker/device/place.h"
 
@@ -65,4 +65,4 @@ class GpuMemory : public Memory {
 
 }  // namespace slimps
 
-#endif  // SLIMPS_TESTS_CLUSTER_GPU_MEMORY_H_
+#endif  // SLIMPS_TESTS_CLUSTER_GRADIENTS_GPU_MEMORY_H_
