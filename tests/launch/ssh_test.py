@@ -4,6 +4,7 @@
 Skipped where namespaces cannot be made.
 """
 
+import contextlib
 import os
 import re
 import shlex
@@ -160,15 +161,20 @@ def test_a_lost_node_ends_the_job_and_is_named(machines):
 
 
 def kill_on_hosts(machines, *variables):
-    """Kills the processes that have one of these variables, as "DMLC_WORKER_ID=1"."""
+    """Kills the processes that have one of these variables, as "DMLC_WORKER_ID=1": all at once, so
+    that none is started again before the last has died."""
+    found = []
     for pid in machines.sessions():
         try:
             with open("/proc/%d/environ" % pid, "rb") as environment:
                 has = set(environment.read().decode("utf-8", "replace").split("\0"))
-            if has & set(variables):
-                os.kill(pid, signal.SIGKILL)
         except (FileNotFoundError, ProcessLookupError):
-            pass
+            continue
+        if has & set(variables):
+            found.append(pid)
+    for pid in found:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def saving_job(machines, *flags):
