@@ -296,6 +296,7 @@ void MembershipTable::Leave(const wire::NodeRef& node) {
 
 bool MembershipTable::NoteSaved(const wire::NodeRef& node, uint64_t epoch) {
   uint64_t& saved = members_.at({node.role(), node.rank()}).saved_epoch;
+  epoch = std::min(epoch, epoch_);  // nobody has seen a later roster
   return epoch > std::exchange(saved, std::max(saved, epoch));
 }
 

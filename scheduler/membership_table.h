@@ -46,7 +46,7 @@ struct Member {
   MemberState state = MemberState::kLive;
   SteadyTime lost_at;        // if kLost
   uint64_t away_epoch = 0;   // if it is away: the epoch that said so first
-  bool was_away = false;     // until this process took the place, or one that left it open
+  bool was_away = false;     // Welcome.was_away
   uint64_t saved_epoch = 0;  // Heartbeat.saved_epoch
   struct Claim {
     PeerId peer = {};

@@ -173,6 +173,13 @@ TEST_F(WorkerAwayTest, ASchedulerThatIsStartedAgainKnowsWhatServersHaveSaved) {
   EXPECT_EQ(state_->phase(), Phase::kRunning);
 }
 
+TEST_F(WorkerAwayTest, AnEpochThatNobodyHasSeenIsNotSaved) {
+  GoAway();
+  state_->TakeEntries();
+  for (uint64_t more = 1; more < 5; ++more) SaySaved(state_->members().epoch() + more);
+  EXPECT_EQ(state_->TakeEntries().size(), 1u) << "the journal stays small";
+}
+
 TEST_F(WorkerAwayTest, ASchedulerThatIsStartedAgainKnowsWhoIsAway) {
   GoAway();
   const uint64_t epoch = state_->members().epoch();

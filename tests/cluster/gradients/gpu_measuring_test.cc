@@ -33,21 +33,7 @@ class GpuMeasuring : public testing::TestWithParam<const char*> {};
 
 TEST_P(GpuMeasuring, RawAndCompressedRoundsGiveTheBitsOfTheCpuJob) {
   static_assert(kRounds <= kPreSteps, "later rounds depend on the times that were measured");
-  ClusterOptions cluster = Measuring(GetParam());
-  const std::vector<float> expected =
-      Train(cluster, [](uint32_t) { return std::make_unique<HostMemory>(); });
-  ASSERT_FALSE(expected.empty());
-  for (uint32_t seed = 0; seed < 3; ++seed) {
-    FakeCudaDriver driver({.devices = 2, .seed = seed, .longest_delay = absl::Microseconds(200)});
-    cluster.store.cuda_driver = &driver;
-    EXPECT_EQ(expected, Train(cluster,
-                              [&](uint32_t rank) {
-                                return std::make_unique<GpuMemory>(&driver, static_cast<int>(rank));
-                              }))
-        << "seed " << seed;
-    driver.CheckAllGivenBack();
-    EXPECT_THAT(driver.TakeMisuses(), IsEmpty()) << "seed " << seed;
-  }
+  ExpectTheBitsOfTheCpuJob<HostMemory, GpuMemory>(Measuring(GetParam()));
 }
 
 INSTANTIATE_TEST_SUITE_P(Codecs, GpuMeasuring, testing::Values("1bit", "topk:ratio=0.1"),

@@ -12,9 +12,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "proto/base/awaited.h"
 #include "tests/cluster/gradients/gradient_memory.h"
 #include "tests/worker/device/cuda/fake_cuda_driver.h"
@@ -62,6 +65,26 @@ class GpuMemory : public Memory {
   const Place place_;
   std::vector<std::span<float>> weights_;
 };
+
+// Trains with OnHost, and with OnGpu for several timings. The bits of the weights must be the same.
+// Each worker has `gpus_each` GPUs, and OnGpu is given the first.
+template <typename OnHost, typename OnGpu>
+void ExpectTheBitsOfTheCpuJob(ClusterOptions cluster, int gpus_each = 1) {
+  const std::vector<float> expected =
+      Train(cluster, [](uint32_t) { return std::make_unique<OnHost>(); });
+  ASSERT_FALSE(expected.empty());
+  for (uint32_t seed = 0; seed < 3; ++seed) {
+    FakeCudaDriver driver(
+        {.devices = 2 * gpus_each, .seed = seed, .longest_delay = absl::Microseconds(200)});
+    cluster.store.cuda_driver = &driver;
+    const auto on_gpu = [&](uint32_t rank) {
+      return std::make_unique<OnGpu>(&driver, static_cast<int>(rank) * gpus_each);
+    };
+    EXPECT_EQ(expected, Train(cluster, on_gpu)) << "seed " << seed;
+    driver.CheckAllGivenBack();
+    EXPECT_EQ(driver.TakeMisuses(), std::vector<std::string>()) << "seed " << seed;
+  }
+}
 
 }  // namespace slimps
 

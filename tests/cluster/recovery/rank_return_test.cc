@@ -171,6 +171,18 @@ class WorkerAwayTest : public RankReturnTest {
     after(store->get());
   }
 
+  // Trains round 1 in the first process and, from round 5 on, in the second.
+  void ReturnInRound5(InProcessCluster* cluster) {
+    const auto before = [](KVStore* store) { Train(1, 1, store); };
+    Return(cluster, before, [this](KVStore* store) {
+      Start(1, store);
+      EXPECT_EQ(store->former_rounds(), 4u);
+      is_back_.Notify();
+      Train(5, 6, store);
+      ASSERT_STATUS_OK(store->Close());
+    });
+  }
+
   // Trains rounds 2 to 4 of a, and not of b.
   static void TrainAlone(KVStore* store) {
     for (int round = 2; round <= 4; ++round) {
@@ -244,16 +256,7 @@ TEST_P(WorkerAwayTest, RoundsThatAServerLagsBehindWithAreNotTakenForLost) {
     b_ = Pull("b", store->get());
     ASSERT_STATUS_OK((*store)->Close());
   });
-  Thread returns("returns", [&] {
-    const auto before = [](KVStore* store) { Train(1, 1, store); };
-    Return(&cluster, before, [this](KVStore* store) {
-      Start(1, store);
-      EXPECT_EQ(store->former_rounds(), 4u);
-      is_back_.Notify();
-      Train(5, 6, store);
-      ASSERT_STATUS_OK(store->Close());
-    });
-  });
+  Thread returns("returns", [&] { ReturnInRound5(&cluster); });
   lives.Join();
   returns.Join();
   EXPECT_EQ(a_, 3 * 3 + 3 * static_cast<float>(2 - dies()));
@@ -282,16 +285,7 @@ TEST_P(WorkerAwayTest, TheRoundThatOthersBeginMeanwhileIsTheFirstOfTheNewProcess
     b_ = Pull("b", store->get());
     ASSERT_STATUS_OK((*store)->Close());
   });
-  Thread returns("returns", [&] {
-    const auto before = [](KVStore* store) { Train(1, 1, store); };
-    Return(&cluster, before, [this](KVStore* store) {
-      Start(1, store);
-      EXPECT_EQ(store->former_rounds(), 4u);
-      is_back_.Notify();
-      Train(5, 6, store);
-      ASSERT_STATUS_OK(store->Close());
-    });
-  });
+  Thread returns("returns", [&] { ReturnInRound5(&cluster); });
   lives.Join();
   returns.Join();
   EXPECT_EQ(a_, 3 * 3 + 3 * static_cast<float>(2 - dies()));
