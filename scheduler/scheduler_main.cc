@@ -84,7 +84,9 @@ DEFINE_int32(stall_warning, 10,
 namespace slimps {
 namespace {
 
-constexpr absl::Duration kLookEvery = absl::Milliseconds(500);
+// A node that stops is to be seen within three seconds: two heartbeats, a look, an event of the
+// page.
+constexpr absl::Duration kLookEvery = absl::Milliseconds(250);
 
 SchedulerOptions OptionsFromFlags() {
   CheckRole("scheduler");

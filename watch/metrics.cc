@@ -38,7 +38,7 @@ const std::map<Metric, MetricInfo>& Catalogue() {
         {}}},
       {Metric::kStageSeconds,
        {"slimps_stage_seconds_total",
-        "Seconds of all threads together, by stage; step of servers: decode, sum, step, encode.",
+        "Seconds of all threads, by stage. wait: in calls, while items travel; step: of servers.",
         MetricKind::kCounter,
         {"stage"}}},
       {Metric::kCompressedNorm,

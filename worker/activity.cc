@@ -97,6 +97,8 @@ void Activity::AddTo(watch::NodeReport* report) const {
   if (travelled_ > absl::ZeroDuration()) {
     AddSample(Metric::kTravelSeconds, {}, absl::ToDoubleSeconds(travelled_), report);
     AddSample(Metric::kOverlapSeconds, {}, absl::ToDoubleSeconds(overlapped_), report);
+    AddSample(Metric::kStageSeconds, {"wait"}, absl::ToDoubleSeconds(travelled_ - overlapped_),
+              report);
   }
 }
 

@@ -51,7 +51,8 @@ class Activity final {
   // Notes if any item is on its way to a server or back.
   void SetTravels(bool travels);
 
-  // Sets activity, but for its round, and seconds. Adds the samples of travelling.
+  // Sets activity, but for its round, and seconds. Adds the samples of travelling. The program
+  // waits while items travel and it is in a call.
   void AddTo(watch::NodeReport* report) const;
 
  private:

@@ -8,7 +8,7 @@
 namespace slimps {
 namespace {
 
-constexpr absl::Duration kPointEvery = absl::Milliseconds(990);  // callers come every second
+constexpr absl::Duration kPointEvery = absl::Milliseconds(990);  // callers come more often
 
 std::optional<double> Ratio(double part, double whole) {
   return whole > 0 ? std::optional(part / whole) : std::nullopt;

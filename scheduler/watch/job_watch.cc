@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "scheduler/watch/job_watch.h"
 
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,6 +15,7 @@ namespace {
 constexpr absl::Duration kNow = absl::Seconds(1);          // what a point of the history covers
 constexpr absl::Duration kFiguresOver = NodeRates::kKept;  // what the figures cover
 constexpr size_t kMaxEventBytes = 1000;
+constexpr std::string_view kDecision = "decision ";
 
 // Returns "decision 2, from round 120 on: pushes 1bit from 4096 bytes, pulls raw; reason".
 std::string Describe(const wire::CodecMap& map) {
@@ -22,7 +24,7 @@ std::string Describe(const wire::CodecMap& map) {
     return absl::StrCat(codec, " from ", bytes, " bytes");
   };
   std::string text =
-      absl::StrCat("decision ", map.version(), ", from round ", map.from_round(), " on: ");
+      absl::StrCat(kDecision, map.version(), ", from round ", map.from_round(), " on: ");
   if (map.policy().empty()) {
     absl::StrAppend(&text, "pushes ", way(map.codec(), map.has_threshold(), map.threshold_bytes()),
                     ", pulls ",
@@ -68,6 +70,8 @@ void JobWatch::AddEvent(std::string text, SteadyTime now) {
 void JobWatch::TakeDecision(const wire::CodecMap& decision, SteadyTime now) {
   if (decision.version() <= decision_version()) return;
   decision_ = decision;
+  // A policy that decides often must not push failures out.
+  if (!events_.empty() && events_.back().text.starts_with(kDecision)) events_.pop_back();
   AddEvent(Describe(decision), now);
 }
 

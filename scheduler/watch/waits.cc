@@ -122,7 +122,7 @@ class Finder final {
       if (is_there && node.unheard < kLateIntervals * options_.heartbeat_interval) continue;
       Wait& wait = Add(absl::StrCat("unheard ", Name(node.place)));
       wait.age = node.unheard;
-      wait.patience = is_there ? kLateIntervals * options_.heartbeat_interval
+      wait.patience = is_there ? kToldIntervals * options_.heartbeat_interval
                                : absl::InfiniteDuration();  // its loss has been told
       wait.before = absl::StrCat(Name(node.place), " has not been heard for ");
       wait.over = is_there ? absl::StrCat(Name(node.place), " is heard again") : "";

@@ -34,8 +34,11 @@ struct WaitOptions {
   uint64_t decision_version = 0;  // of the newest decision
 };
 
-// A node is late when it was not heard for this many heartbeat intervals.
-inline constexpr double kLateIntervals = 2.5;
+// A node is late when it was not heard for this many heartbeat intervals. Then it is shown as slow.
+inline constexpr double kLateIntervals = 2;
+
+// A line says so after this many: a heartbeat that comes a little late is not worth one.
+inline constexpr double kToldIntervals = 2.5;
 
 // Returns the waits of a job that forms or runs, and none of another.
 std::vector<Wait> FindWaits(const JobView& view, const ReportMap& reports, absl::Duration age,

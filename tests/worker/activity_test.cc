@@ -81,6 +81,7 @@ TEST_F(ActivityTest, OverlapIsThePartOfTravellingInNoCall) {
   }
   EXPECT_EQ(SumOf(Report(), Metric::kTravelSeconds), 4);
   EXPECT_EQ(SumOf(Report(), Metric::kOverlapSeconds), 3);
+  EXPECT_EQ(SumOf(Report(), Metric::kStageSeconds, {"wait"}), 1);
 }
 
 TEST_F(ActivityTest, APositionIsKeptShortAndReadable) {

@@ -31,7 +31,6 @@ namespace {
 constexpr size_t kOtherThreads = 4;                  // for requests that are answered at once
 constexpr size_t kMaxWaiting = 64;                   // connections that no thread has taken yet
 constexpr absl::Duration kGrace = absl::Seconds(1);  // for answers to be taken when it stops
-constexpr absl::Duration kEventEvery = absl::Seconds(1);
 constexpr char kNothingRuns[] = "default-src 'none'; frame-ancestors 'none'";
 
 std::string PolicyOfPage(const std::string& nonce) {

@@ -35,7 +35,7 @@ struct HttpRoute {
   enum class Kind {
     kText,    // the content as it is
     kPage,    // HTML; each @NONCE@ in it is replaced, and only what has that nonce runs
-    kEvents,  // server-sent events: the content, one line, as one event each second
+    kEvents,  // server-sent events: the content, one line, as one event each kEventEvery
   };
   std::string path;
   std::string content_type = "text/plain; charset=utf-8";
@@ -47,6 +47,7 @@ struct HttpRoute {
 class HttpServer final {
  public:
   static constexpr size_t kMaxStreams = 16;
+  static constexpr absl::Duration kEventEvery = absl::Milliseconds(500);
 
   struct Options {
     std::string bind = "127.0.0.1";  // a numeric address

@@ -103,7 +103,6 @@ std::string DistStore::Report(bool details) const {
   add_stage("copy", sums.copy);
   add_stage("encode", sums.encode);
   add_stage("send", sums.send);
-  add_stage("wait", sums.wait);
   add_stage("decode", sums.decode);
   const PushFigures pushes = tensors_->pushes()->figures();
   const PullFigures pulls = tensors_->pulls()->figures();

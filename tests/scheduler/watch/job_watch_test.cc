@@ -148,6 +148,27 @@ TEST_F(JobWatchTest, ADecisionIsShownWithTheNamesOfItsKeys) {
             json["events"][0]["text"]);
 }
 
+TEST_F(JobWatchTest, OfDecisionsInARowTheNewestIsAnEvent) {
+  for (uint64_t version = 1; version <= 300; ++version) {
+    view_.decision.emplace().set_version(version);
+    const bool is_first = version == 1;
+    Observe(1,
+            is_first ? std::vector<std::string>{"worker 1 is gone"} : std::vector<std::string>{});
+  }
+  const nlohmann::json events = watch_->Json()["events"];
+  ASSERT_EQ(2u, events.size());
+  EXPECT_EQ("worker 1 is gone", events[0]["text"]);
+  EXPECT_THAT(events[1]["text"].get<std::string>(), testing::StartsWith("decision 300,"));
+}
+
+TEST_F(JobWatchTest, ALateNodeIsShownAsSlowBeforeALineSaysSo) {
+  NodeOf(kWorker1, &view_)->unheard = absl::Milliseconds(2100);
+  EXPECT_THAT(Observe(5), IsEmpty());
+  EXPECT_EQ("slow", watch_->Json()["nodes"][3]["state"]);
+  NodeOf(kWorker1, &view_)->unheard = absl::Milliseconds(2600);
+  EXPECT_THAT(Observe(5.5), ElementsAre("worker 1 has not been heard for 2.6 s"));
+}
+
 TEST_F(JobWatchTest, ALongNameIsCutAndStillNamesItsKey) {
   const std::string name(1000, 'x');
   watch::NodeReport report;

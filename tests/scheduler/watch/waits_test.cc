@@ -100,7 +100,7 @@ TEST_F(WaitsTest, AServerWithAllPushesThatDoesNotFinishIsNamed) {
 }
 
 TEST_F(WaitsTest, ANodeIsLateAfterAFewHeartbeats) {
-  NodeOf(kWorker1, &view_)->unheard = absl::Milliseconds(2400);
+  NodeOf(kWorker1, &view_)->unheard = absl::Milliseconds(1900);
   EXPECT_THAT(Lines(), IsEmpty());
   NodeOf(kWorker1, &view_)->unheard = absl::Milliseconds(2560);
   EXPECT_THAT(Lines(), ElementsAre("worker 1 has not been heard for 2.5 s"));
