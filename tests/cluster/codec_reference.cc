@@ -100,7 +100,17 @@ std::vector<float> ReferenceTensorJob::SentBy(uint32_t worker, std::span<const f
   return sent;
 }
 
-void ReferenceTensorJob::Round(std::span<const std::vector<float>> gradients) {
+void ReferenceTensorJob::Forget(uint32_t worker) {
+  std::erase_if(states_, [worker](const auto& state) { return state.first.first == worker; });
+}
+
+void ReferenceTensorJob::Round(std::span<const std::vector<float>> gradients,
+                               const CountedWorkers& counted) {
+  const auto counts = [&](uint32_t worker, size_t element) {
+    const size_t partition = element / options_.partition_elements;
+    return partition >= counted.size() || !counted[partition].has_value() ||
+           counted[partition]->contains(worker);
+  };
   ++round_;
   std::vector<float> sum(weights_.size());
   for (uint32_t worker = 0; worker < gradients.size(); ++worker) {
@@ -108,14 +118,17 @@ void ReferenceTensorJob::Round(std::span<const std::vector<float>> gradients) {
     if (options_.mode != wire::DIST_SYNC) {
       Step(sent, 1);
     } else {
-      for (size_t i = 0; i < sum.size(); ++i) sum[i] += sent[i];
+      for (size_t i = 0; i < sum.size(); ++i) {
+        if (counts(worker, i)) sum[i] += sent[i];
+      }
     }
   }
   if (options_.mode == wire::DIST_SYNC) Step(sum, static_cast<uint32_t>(gradients.size()));
 }
 
 void ReferenceTensorJob::Step(std::vector<float> sum, uint32_t contributors) {
-  float scale = options_.rescale_grad / static_cast<float>(contributors);
+  float scale = options_.rescale_grad;
+  if (options_.average) scale /= static_cast<float>(contributors);
   if (compressor_->combine() == Combine::kMajority) {
     for (float& x : sum) x = SignOf(x);
     scale = options_.rescale_grad;

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -39,12 +41,16 @@ struct ReferenceOptions {
   float grad_scale = 1;
   float learning_rate = 0;  // 0: no optimizer, the store keeps what is pushed
   float rescale_grad = 1;
+  bool average = true;         // over the workers that count
   float momentum = 0;          // of the optimizer; 0 or 0.5, so that steps are exact
   std::string pulls = "none";  // the codec of the change that is pulled
   wire::StoreMode mode = wire::DIST_SYNC;
   // In the first `measured_rounds` rounds, which fill the threshold table, odd rounds go raw.
   uint64_t measured_rounds = 0;
 };
+
+// The workers whose pushes count in a round, by partition. nullopt: all.
+using CountedWorkers = std::vector<std::optional<std::set<uint32_t>>>;
 
 // Computes the weights of one tensor over a job's rounds. Thread-compatible.
 class ReferenceTensorJob final {
@@ -53,7 +59,11 @@ class ReferenceTensorJob final {
 
   // Applies one round of all workers' gradients. Under dist_async each worker takes one turn, in
   // the order of ranks.
-  void Round(std::span<const std::vector<float>> gradients);
+  // REQUIRES: where some do not count, the mode is dist_sync and nothing is averaged.
+  void Round(std::span<const std::vector<float>> gradients, const CountedWorkers& counted = {});
+
+  // Forgets what the worker keeps from round to round: a new process takes its place.
+  void Forget(uint32_t worker);
 
   // Returns the weights as a worker pulls them.
   std::vector<float> Pulled() const;

@@ -13,6 +13,7 @@ void FaultTable::Deliver(wire::Role role, uint32_t rank, const wire::Header& hea
     scheduler_away_ = false;
     if (header.has_threshold_report()) reported_ = true;
   } else if (role == wire::WORKER) {
+    workers_away_.erase(rank);
     if (header.has_codec_map()) decided_.insert(rank);
   } else if (header.sender().role() == wire::WORKER) {
     Server& server = servers_[rank];
@@ -47,6 +48,10 @@ void FaultTable::Crash(wire::Role role, uint32_t rank) {
     scheduler_away_ = true;
     return;
   }
+  if (role == wire::WORKER) {
+    workers_away_.insert(rank);
+    return;
+  }
   Server& server = servers_[rank];
   server.is_away = true;
   server.former_got = server.got;
@@ -55,7 +60,7 @@ void FaultTable::Crash(wire::Role role, uint32_t rank) {
 void FaultTable::Meet(const Server& server, uint32_t rank, std::set<std::string>* states) const {
   if (!server.split.empty()) states->insert("split_round");
   if (simulation::Now() - server.replayed < kReplayLasts) states->insert("replay");
-  if (server.is_away || scheduler_away_) states->insert("rejoin");
+  if (server.is_away || scheduler_away_ || !workers_away_.empty()) states->insert("rejoin");
   if (reported_ && decided_.size() < workers_) states->insert("pending_decision");
   if (is_writing_(rank)) states->insert("snapshot");
 }

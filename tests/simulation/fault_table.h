@@ -10,7 +10,7 @@
 //
 // States: split_round: some partition has the pushes of some workers for a round, not of all.
 // replay: within the last kReplayLasts a server got a push that its former process had got. rejoin:
-// the scheduler or a server has crashed, and is not back. pending_decision: a threshold was
+// a node has crashed, and is not back. pending_decision: a threshold was
 // reported, and the decision has not come to all workers. snapshot: a server writes to its disk.
 #ifndef SLIMPS_TESTS_SIMULATION_FAULT_TABLE_H_
 #define SLIMPS_TESTS_SIMULATION_FAULT_TABLE_H_
@@ -71,6 +71,7 @@ class FaultTable final {
   const std::function<bool(uint32_t)> is_writing_;
   std::vector<Server> servers_;
   bool scheduler_away_ = false;
+  std::set<uint32_t> workers_away_;
   bool reported_ = false;
   std::set<uint32_t> decided_;  // the workers that have got a decision
   std::map<std::pair<std::string, std::string>, uint64_t> met_;

@@ -50,19 +50,12 @@ FaultPlan DrawFaults(Draws* random) {
   return plan;
 }
 
-// The fold: every round of every worker, once, by one thread.
+// Every round of every worker, once, by one thread.
 std::vector<Weights> Fold(const JobPlan& plan, uint32_t workers) {
   const int known = plan.measured ? kPreSteps : plan.rounds;
   std::vector<Weights> expected(static_cast<size_t>(known) + 1);
   for (const ReferenceTensor& tensor : plan.tensors) {
-    ReferenceTensorJob fold(tensor, {.compression = plan.codec,
-                                     .partition_elements = kPartitionElements,
-                                     .workers = workers,
-                                     .learning_rate = plan.optimizer ? kLearningRate : 0,
-                                     .momentum = plan.momentum,
-                                     .pulls = plan.pulls,
-                                     .mode = plan.mode,
-                                     .measured_rounds = plan.measured ? kPreSteps : 0ull});
+    ReferenceTensorJob fold(tensor, FoldOptions(plan, workers));
     expected[0].push_back(fold.Pulled());
     for (int round = 1; round <= known; ++round) {
       Weights gradients;
@@ -98,6 +91,36 @@ std::vector<CrashPlan::Crash> DrawCrashes(uint64_t most_deliveries, size_t most,
   return crashes;
 }
 
+void DrawSnapshots(JobPlan* plan, Draws* random) {
+  CrashPlan& crashes = plan->crashes;
+  crashes.snapshot_every = OneOf<absl::Duration>(
+      {absl::Milliseconds(5), absl::Milliseconds(50), absl::Milliseconds(500), absl::Seconds(30)},
+      random);
+  crashes.addresses =
+      OneIn(2, random) ? CrashPlan::Addresses::kStay : CrashPlan::Addresses::kChange;
+  if (plan->retry_interval == kPatience) {
+    plan->retry_interval = absl::Seconds(5);
+  } else {  // a job that waits for many retries would do little but write snapshots
+    crashes.snapshot_every = std::max(crashes.snapshot_every, plan->retry_interval / 20);
+  }
+}
+
+// A worker's process that takes its rank back waits until snapshots have what it says.
+void CrashWorkers(JobPlan* plan, uint32_t workers, uint32_t servers, Draws* random) {
+  CrashPlan& crashes = plan->crashes;
+  if (!crashes.any()) DrawSnapshots(plan, random);
+  crashes.snapshot_every = std::min<absl::Duration>(crashes.snapshot_every, absl::Seconds(1));
+  crashes.workers.resize(workers);
+  const uint64_t deliveries = 4 + 2 * servers * (static_cast<uint64_t>(plan->rounds) + 2);
+  for (auto& of_worker : crashes.workers) {
+    of_worker = DrawCrashes(deliveries, OneIn(3, random) ? 2 : 0, random);
+    for (CrashPlan::Crash& one : of_worker) {
+      if (OneIn(3, random)) one.away = absl::Seconds(30);
+    }
+  }
+  if (OneIn(2, random)) crashes.worker_timeout = absl::Seconds(1);
+}
+
 // What a snapshot holds beside the weights is there, too: an optimizer's state, what workers see.
 void Crash(JobPlan* plan, uint32_t workers, uint32_t servers, Draws* random) {
   size_t partitions = 0;
@@ -110,16 +133,7 @@ void Crash(JobPlan* plan, uint32_t workers, uint32_t servers, Draws* random) {
   crashes.servers.resize(servers);
   for (auto& of_server : crashes.servers) of_server = DrawCrashes(deliveries, 2, random);
   crashes.scheduler = DrawCrashes(6 * (workers + servers), 2, random);
-  crashes.snapshot_every = OneOf<absl::Duration>(
-      {absl::Milliseconds(5), absl::Milliseconds(50), absl::Milliseconds(500), absl::Seconds(30)},
-      random);
-  crashes.addresses =
-      OneIn(2, random) ? CrashPlan::Addresses::kStay : CrashPlan::Addresses::kChange;
-  if (plan->retry_interval == kPatience) {
-    plan->retry_interval = absl::Seconds(5);
-  } else {  // a job that waits for many retries would do little but write snapshots
-    crashes.snapshot_every = std::max(crashes.snapshot_every, plan->retry_interval / 20);
-  }
+  DrawSnapshots(plan, random);
   if (!plan->optimizer || plan->measured) return;
   const bool has_momentum = plan->codec.starts_with("dgc");
   if (!has_momentum && OneIn(2, random)) plan->momentum = 0.5f;
@@ -142,7 +156,23 @@ std::string JobPlan::name() const {
   absl::StrAppend(&name, ", snapshots every ", absl::FormatDuration(crashes.snapshot_every),
                   ", crashes of the scheduler ", crashes.scheduler.size(), ", of servers");
   for (const auto& of_server : crashes.servers) absl::StrAppend(&name, " ", of_server.size());
+  if (crashes.workers.empty()) return name;
+  absl::StrAppend(&name, ", of workers");
+  for (const auto& of_worker : crashes.workers) absl::StrAppend(&name, " ", of_worker.size());
+  if (crashes.worker_timeout > absl::ZeroDuration()) absl::StrAppend(&name, ", away after 1s");
   return name;
+}
+
+ReferenceOptions FoldOptions(const JobPlan& plan, uint32_t workers) {
+  return {.compression = plan.codec,
+          .partition_elements = kPartitionElements,
+          .workers = workers,
+          .learning_rate = plan.optimizer ? kLearningRate : 0,
+          .average = plan.average(),
+          .momentum = plan.momentum,
+          .pulls = plan.pulls,
+          .mode = plan.mode,
+          .measured_rounds = plan.measured ? kPreSteps : 0ull};
 }
 
 std::vector<float> GradientOf(const ReferenceTensor& tensor, uint32_t worker, int round) {
@@ -178,7 +208,12 @@ JobPlan DrawPlan(uint64_t seed, uint32_t workers, uint32_t servers) {
   if (plan.mode == wire::DIST_SYNC && OneIn(plan.loses_nothing() ? 4 : 2, &random)) {
     Crash(&plan, workers, servers, &random);
   }
-  plan.expected = Fold(plan, workers);
+  const bool may_crash = plan.mode == wire::DIST_SYNC && !plan.measured;
+  if (may_crash && !plan.crashes.any() && OneIn(2, &random)) {
+    CrashWorkers(&plan, workers, servers, &random);
+  } else {
+    plan.expected = Fold(plan, workers);
+  }
   return plan;
 }
 

@@ -30,7 +30,7 @@ using Draws = std::mt19937_64;
 
 inline bool OneIn(uint64_t n, Draws* random) { return (*random)() % n == 0; }
 
-// When servers and the scheduler crash.
+// When nodes crash.
 struct CrashPlan {
   struct Crash {
     uint64_t deliveries = 0;  // crashes some time after so many messages have arrived
@@ -39,12 +39,13 @@ struct CrashPlan {
   };
   enum class Addresses { kStay, kChange };
 
-  bool any() const { return !servers.empty() || !scheduler.empty(); }
+  bool any() const { return !servers.empty() || !scheduler.empty() || !workers.empty(); }
 
   // The processes of one node crash one after another. The last entry is that of the first process.
-  std::vector<std::vector<Crash>> servers;  // by rank
+  std::vector<std::vector<Crash>> servers, workers;  // by rank
   std::vector<Crash> scheduler;
   absl::Duration snapshot_every;
+  absl::Duration worker_timeout;  // the job goes on without a worker after that; 0: it waits
   Addresses addresses = Addresses::kStay;  // of servers that are started again
 };
 
@@ -62,7 +63,8 @@ struct JobPlan {
   size_t shard_threads = 1;
   bool awaits_acknowledgements = true;  // in some rounds
   bool measured = false;  // thresholds; the rounds after that follow a decision about virtual times
-  // By round, from 0, which Init gives. Without the rounds behind a decision.
+  // By round, from 0, which Init gives. Without the rounds behind a decision, and without all if
+  // workers crash: RoundFold then knows what counts.
   std::vector<Weights> expected;
 
   // Nothing is lost, so nothing need be sent twice: the job ends before the first retry.
@@ -70,11 +72,17 @@ struct JobPlan {
     return faults.drop + faults.truncate + faults.delay == 0 && !crashes.any();
   }
 
+  // A mean over some of the workers would not be exact.
+  bool average() const { return crashes.workers.empty(); }
+
   std::string name() const;
 };
 
 // The gradient of one worker for one round.
 std::vector<float> GradientOf(const ReferenceTensor& tensor, uint32_t worker, int round);
+
+// What the fold of a tensor needs to know of the plan.
+ReferenceOptions FoldOptions(const JobPlan& plan, uint32_t workers);
 
 JobPlan DrawPlan(uint64_t seed, uint32_t workers, uint32_t servers);
 

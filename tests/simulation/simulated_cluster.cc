@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/clock.h"
+#include "proto/base/simulation/runner.h"
 #include "proto/base/simulation/simulation.h"
 #include "proto/net/membership/node_name.h"
 #include "proto/net/testing/in_process_transport.h"
@@ -89,6 +90,7 @@ class WatchedTransport final : public Transport, private MessageSink {
 SimulatedCluster::SimulatedCluster(const SimulatedClusterOptions& options)
     : options_(options),
       servers_(options.servers),
+      workers_(options.workers),
       faults_(options.workers, options.servers,
               [this](uint32_t rank) { return servers_[rank].disk.IsWriting(); }),
       random_(options.faults.seed) {
@@ -96,20 +98,25 @@ SimulatedCluster::SimulatedCluster(const SimulatedClusterOptions& options)
   for (size_t i = 0; i < options.crashes.servers.size(); ++i) {
     servers_[i].crashes = options.crashes.servers[i];
   }
+  for (size_t i = 0; i < options.crashes.workers.size(); ++i) {
+    workers_[i].crashes = options.crashes.workers[i];
+  }
 }
 
 void SimulatedCluster::Run(const std::function<void(KVStore&)>& body) {
   std::vector<Thread> keepers;
   keepers.emplace_back("keeper-scheduler",
                        [this] { Keep(wire::SCHEDULER, 0, "scheduler", [this] { Schedule(); }); });
+  const auto keep = [&](wire::Role role, uint32_t rank, const std::function<void()>& run) {
+    const std::string name = absl::StrCat(RoleName(role), "-", rank);
+    keepers.emplace_back(absl::StrCat("keeper-", name),
+                         [this, role, rank, name, run] { Keep(role, rank, name, run); });
+  };
   for (uint32_t rank = 0; rank < options_.servers; ++rank) {
-    const std::string name = absl::StrCat("server-", rank);
-    keepers.emplace_back(absl::StrCat("keeper-", name), [this, rank, name] {
-      Keep(wire::SERVER, rank, name, [this, rank] { Serve(rank); });
-    });
+    keep(wire::SERVER, rank, [this, rank] { Serve(rank); });
   }
   for (uint32_t rank = 0; rank < options_.workers; ++rank) {
-    keepers.emplace_back(absl::StrCat("worker-", rank), [this, rank, &body] { Work(rank, body); });
+    keep(wire::WORKER, rank, [this, rank, &body] { Work(rank, body); });
   }
   for (Thread& keeper : keepers) keeper.Join();
 }
@@ -118,7 +125,7 @@ void SimulatedCluster::Keep(wire::Role role, uint32_t rank, const std::string& n
                             const std::function<void()>& body) {
   Process& process = ProcessOf(role, rank);
   while (!simulation::AwaitNode(simulation::StartNode(name, body))) {
-    const std::string fault = absl::StrCat("crash ", role == wire::SERVER ? "server" : "scheduler");
+    const std::string fault = absl::StrCat("crash ", RoleName(role));
     role == wire::SERVER ? faults_.CountAt(fault, rank) : faults_.Count(fault);
     if (role == wire::SERVER && process.disk.IsWriting()) faults_.CountAt("torn write", rank);
     faults_.Crash(role, rank);
@@ -131,7 +138,7 @@ void SimulatedCluster::Keep(wire::Role role, uint32_t rank, const std::string& n
     process.delivered = 0;
     ++process.number;
     simulation::Sleep(away);
-    if (HasEnded() && (role == wire::SERVER || !fs::exists(JournalPath()))) return;
+    if (HasEnded() && (role != wire::SCHEDULER || !fs::exists(JournalPath()))) return;
   }
 }
 
@@ -144,7 +151,7 @@ void SimulatedCluster::Damage(uint32_t rank) {
   // The snapshot before a damaged one is used. It lacks what was said before training, and what a
   // worker that has left kept for the server, if it is older than that.
   std::vector<std::string> snapshots = Snapshots(server);
-  const bool may_tear = server.uncounted_snapshots + 2 <= snapshots.size() && closing_ == 0;
+  const bool may_tear = server.uncounted_snapshots + 2 <= snapshots.size() && closing_.empty();
   if (!training_ || !may_tear || !OneIn(2, &random_)) return;
   faults_.CountAt("torn snapshot", rank);
   SimulatedDisk::Tear(snapshots.back(), &random_);
@@ -171,14 +178,16 @@ std::string SimulatedCluster::JournalPath() const {
 }
 
 SimulatedCluster::Process& SimulatedCluster::ProcessOf(wire::Role role, uint32_t rank) {
-  return role == wire::SCHEDULER ? scheduler_ : servers_[rank];
+  if (role == wire::SCHEDULER) return scheduler_;
+  return role == wire::SERVER ? servers_[rank] : workers_[rank];
 }
 
 std::string SimulatedCluster::AddressOf(wire::Role role, uint32_t rank) {
   if (role == wire::SCHEDULER) return kScheduler;
-  const bool moves = options_.crashes.addresses == CrashPlan::Addresses::kChange;
-  return absl::StrCat("inproc://server-", rank, moves ? "-" : "",
-                      moves ? absl::StrCat(servers_[rank].number) : "");
+  const bool moves =
+      role == wire::WORKER || options_.crashes.addresses == CrashPlan::Addresses::kChange;
+  return absl::StrCat("inproc://", RoleName(role), "-", rank, moves ? "-" : "",
+                      moves ? absl::StrCat(ProcessOf(role, rank).number) : "");
 }
 
 std::unique_ptr<Transport> SimulatedCluster::MakeTransport(wire::Role role, uint32_t rank,
@@ -187,20 +196,20 @@ std::unique_ptr<Transport> SimulatedCluster::MakeTransport(wire::Role role, uint
   if (role == wire::WORKER) transport.emulate_link_latency = options_.latency;
   FaultPlan faults = options_.faults;
   faults.seed += static_cast<uint64_t>(role) * 1000 + rank;
-  if (role != wire::WORKER) faults.seed += 10'000 * ProcessOf(role, rank).number;
+  faults.seed += 10'000 * ProcessOf(role, rank).number;
   faults.on_fault = [this](const char* fault, const Message&) { faults_.Count(fault); };
   auto made = std::make_unique<WatchedTransport>(
       std::make_unique<InProcessTransport>(network_, transport), faults,
       options_.crashes.any() ? WatchedTransport::Payloads::kCopied
                              : WatchedTransport::Payloads::kShared,
       [this, role, rank](const wire::Header& header) { Delivered(role, rank, header); });
-  if (!address.empty()) Check(made->Bind(address).status(), "bind");
+  Check(made->Bind(address).status(), "bind");
   return made;
 }
 
 void SimulatedCluster::Delivered(wire::Role role, uint32_t rank, const wire::Header& header) {
   faults_.Deliver(role, rank, header);
-  if (role == wire::WORKER) return;
+  if (closing_.contains(rank) && role == wire::WORKER) return;
   Process& process = ProcessOf(role, rank);
   ++process.delivered;
   if (process.crashes.empty() || process.delivered != process.crashes.back().deliveries) return;
@@ -217,6 +226,7 @@ void SimulatedCluster::Schedule() {
   std::unique_ptr<Journal> journal;
   if (options_.crashes.any()) {
     options.restart_timeout = kRestartTimeout;
+    options.worker_timeout = options_.crashes.worker_timeout;
     options.has_journal = true;
     auto opened =
         Journal::Open(JournalPath(), {options.job_id, options.num_workers, options.num_servers},
@@ -263,7 +273,7 @@ void SimulatedCluster::Serve(uint32_t rank) {
   ServerNode node(transport.get(), membership, options, MachineClock(), *std::move(beginning));
   const absl::Status served = node.Serve();
   // A job that is over does not take a server back.
-  const bool is_refused = closing_ == options_.workers && absl::IsFailedPrecondition(served);
+  const bool is_refused = closing_.size() == options_.workers && absl::IsFailedPrecondition(served);
   if (!HasEnded() && !is_refused) Check(served, NodeName(wire::SERVER, rank));
 }
 
@@ -273,14 +283,15 @@ void SimulatedCluster::Work(uint32_t rank, const std::function<void(KVStore&)>& 
   options.num_workers = options_.workers;
   options.num_servers = options_.servers;
   options.wanted_rank = static_cast<int32_t>(rank);
-  absl::StatusOr<std::unique_ptr<DistStore>> joined =
-      DistStore::Create(options_.mode, options, MakeTransport(wire::WORKER, rank, ""));
+  absl::StatusOr<std::unique_ptr<DistStore>> joined = DistStore::Create(
+      options_.mode, options, MakeTransport(wire::WORKER, rank, AddressOf(wire::WORKER, rank)));
   Check(joined.status(), NodeName(wire::WORKER, rank));
   GuardedStore store(*std::move(joined));
   body(store);
-  ++closing_;
+  closing_.insert(rank);
+  simulation::SpareThisNode();
   Check(store.Close(), "close");
-  ++closed_;
+  closed_.insert(rank);
 }
 
 }  // namespace slimps

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The nodes of a simulated job, each as its program would run it. Servers and the scheduler may
-// crash at any choice point, and are started again, as by `slimps launch --restart`.
+// The nodes of a simulated job, each as its program would run it. They may crash at any choice
+// point, and are started again, as by `slimps launch --restart`.
 //
 //   SimulatedCluster cluster(options);
-//   cluster.Run([&](KVStore& store) { ... });       // on each worker; returns when all have ended
+//   cluster.Run([&](KVStore& store) { ... });  // on each process of a worker
 //
 // A node shares no memory with others: payloads are copied where nodes may crash.
 #ifndef SLIMPS_TESTS_SIMULATION_SIMULATED_CLUSTER_H_
@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -49,7 +50,7 @@ class SimulatedCluster final {
   void Run(const std::function<void(KVStore&)>& body);
 
   // Notes that training begins: what is said once has been said and is in a snapshot. Called by
-  // each worker.
+  // each worker's process.
   void BeginTraining();
 
   const FaultTable& faults() const { return faults_; }
@@ -77,23 +78,23 @@ class SimulatedCluster final {
   Process& ProcessOf(wire::Role role, uint32_t rank);
   // Returns the address at which the process that runs now listens.
   std::string AddressOf(wire::Role role, uint32_t rank);
-  // Returns a transport with faults. It is bound to `address`, unless that is empty.
+  // Returns a transport with faults that is bound to `address`.
   std::unique_ptr<Transport> MakeTransport(wire::Role role, uint32_t rank,
                                            const std::string& address);
   void Delivered(wire::Role role, uint32_t rank, const wire::Header& header);
   // Returns the paths of all snapshots that the server's processes have completed.
   static std::vector<std::string> Snapshots(const Process& server);
   std::string JournalPath() const;
-  bool HasEnded() const { return closed_ == options_.workers; }
+  bool HasEnded() const { return closed_.size() == options_.workers; }
 
   const SimulatedClusterOptions options_;
   const std::shared_ptr<InProcessNetwork> network_ = std::make_shared<InProcessNetwork>();
   Process scheduler_;
-  std::vector<Process> servers_;
+  std::vector<Process> servers_, workers_;
   FaultTable faults_;
   Draws random_;
   bool training_ = false;
-  uint32_t closing_ = 0, closed_ = 0;  // workers
+  std::set<uint32_t> closing_, closed_;  // ranks of workers
 };
 
 }  // namespace slimps

@@ -9,14 +9,17 @@
 #include <memory>
 #include <numeric>
 #include <random>
+#include <set>
 #include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "proto/base/awaited.h"
+#include "proto/base/simulation/runner.h"
 #include "proto/base/thread.h"
 #include "tests/simulation/job_plan.h"
+#include "tests/simulation/round_fold.h"
 #include "tests/simulation/simulated_cluster.h"
 
 namespace slimps {
@@ -29,16 +32,18 @@ void Check(const absl::Status& status, absl::string_view what) {
 // By tensor and round.
 using KnownWeights = std::map<std::pair<size_t, int>, std::vector<float>>;
 
-// One worker's part. Workers share `weights`: one thread of a run goes on at a time.
+// One process of a worker. Workers share `weights` and `fold`: one thread of a run goes on at a
+// time.
 class Worker final {
  public:
   Worker(KVStore* store, SimulatedCluster* cluster, const JobPlan& plan, uint64_t seed,
-         KnownWeights* weights)
+         KnownWeights* weights, RoundFold* fold)
       : store_(store),
         cluster_(cluster),
         plan_(plan),
         seed_(seed),
         weights_(weights),
+        fold_(fold),
         random_(seed + 31 * store->rank()),
         late_(plan.tensors.size()) {}
 
@@ -56,7 +61,9 @@ class Worker final {
     if (plan_.optimizer) Check(store_->SetOptimizer(Sgd()), "set_optimizer");
     Check(store_->Barrier(), "barrier");
     cluster_->BeginTraining();
-    for (int round = 1; round <= plan_.rounds; ++round) {
+    const int first = static_cast<int>(store_->former_rounds()) + 1;
+    if (fold_ != nullptr) fold_->Begin(store_->rank(), first);
+    for (int round = first; round <= plan_.rounds; ++round) {
       plan_.mode == wire::DIST_SYNC ? Round(round) : Turns(round);
     }
   }
@@ -74,7 +81,7 @@ class Worker final {
     spec.set_kind(wire::OptimizerSpec::SGD);
     spec.set_learning_rate(kLearningRate);
     spec.set_momentum(plan_.momentum);
-    spec.set_average(true);
+    spec.set_average(plan_.average());
     return spec;
   }
 
@@ -191,9 +198,15 @@ class Worker final {
     Check(store_->Barrier(), "barrier");
   }
 
-  void Compare(size_t i, int round, const std::vector<float>& got) {
+  const std::vector<float>& Expected(size_t i, int round, const std::vector<float>& got) {
+    if (fold_ != nullptr) return fold_->WeightsOf(i, round, store_->rank());
     std::vector<float>& expected = (*weights_)[{i, round}];
     if (expected.empty()) expected = got;  // behind a decision: all workers see the same
+    return expected;
+  }
+
+  void Compare(size_t i, int round, const std::vector<float>& got) {
+    const std::vector<float>& expected = Expected(i, round, got);
     const auto equal = [](float a, float b) {
       return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b);
     };
@@ -210,12 +223,14 @@ class Worker final {
   const JobPlan& plan_;
   const uint64_t seed_;
   KnownWeights* const weights_;
+  RoundFold* const fold_;  // nullptr: no worker crashes
   Draws random_;
   Weights pulled_;
   LatePulls late_;
 };
 
-std::string RunCluster(const SimulatedJob& job, const JobPlan& plan) {
+// `fold` may be null.
+std::string RunCluster(const SimulatedJob& job, const JobPlan& plan, RoundFold* fold) {
   simulation::Note(plan.name());
   SimulatedClusterOptions options{
       .workers = job.workers, .servers = job.servers, .mode = plan.mode};
@@ -233,7 +248,7 @@ std::string RunCluster(const SimulatedJob& job, const JobPlan& plan) {
   options.store.pull_compression = plan.pulls;
   if (plan.pulls != "none") options.store.fixed_pull_threshold_bytes = 0;
   const auto ceased = std::make_shared<std::atomic<bool>>(false);
-  std::atomic<uint32_t> trained{0};
+  std::set<uint32_t> trained;  // workers
   KnownWeights weights;
   for (size_t round = 0; round < plan.expected.size(); ++round) {
     for (size_t i = 0; i < plan.tensors.size(); ++i) {
@@ -245,10 +260,11 @@ std::string RunCluster(const SimulatedJob& job, const JobPlan& plan) {
   // Never freed: processes that have crashed still point to it.
   auto* const cluster = new SimulatedCluster(options);
   cluster->Run([&](KVStore& store) {
-    Worker(&store, cluster, plan, job.seed, &weights).Run();
+    Worker(&store, cluster, plan, job.seed, &weights, fold).Run();
     // A goodbye is repeated a few times only, so a bad network must get better before.
     const double worst = std::max({plan.faults.drop, plan.faults.truncate});
-    if (++trained == job.workers && worst > 0.05) *ceased = true;
+    trained.insert(store.rank());
+    if (trained.size() == job.workers && worst > 0.05) *ceased = true;
   });
   if (plan.loses_nothing() && simulation::Now() > kPatience) {
     simulation::Fail("nothing was lost, and yet something had to be sent again");
@@ -261,8 +277,14 @@ std::string RunCluster(const SimulatedJob& job, const JobPlan& plan) {
 JobResult RunSimulatedJob(const SimulatedJob& job) {
   const JobPlan plan = DrawPlan(job.seed, job.workers, job.servers);
   std::string faults;
-  const simulation::Outcome outcome = simulation::Run({.seed = job.seed, .trace = job.trace},
-                                                      [&] { faults = RunCluster(job, plan); });
+  std::unique_ptr<RoundFold> fold;
+  if (!plan.crashes.workers.empty()) fold = std::make_unique<RoundFold>(plan, job.workers);
+  const simulation::Outcome outcome = simulation::Run({.seed = job.seed, .trace = job.trace}, [&] {
+    if (fold != nullptr) {
+      simulation::ObserveNotes([&fold](absl::string_view note) { fold->TakeNote(note); });
+    }
+    faults = RunCluster(job, plan, fold.get());
+  });
   return {.setting = plan.name(), .outcome = outcome, .faults = faults};
 }
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/simulation/runner.h"
 
 namespace slimps::simulation {
 namespace {
@@ -72,6 +73,13 @@ class Scheduler final {
   }
 
   void CrashAt(int node, absl::Duration when) { crashes_.emplace(when, node); }
+  void Spare(int node) {
+    std::erase_if(crashes_, [node](const auto& crash) { return crash.second == node; });
+  }
+
+  void SetObserver(std::function<void(absl::string_view)> observer) {
+    observer_ = std::move(observer);
+  }
 
   SimulatedThread* FirstOf(int node) {
     return std::ranges::find(threads_, node, [](const auto& one) { return one->node; })->get();
@@ -137,6 +145,7 @@ class Scheduler final {
 
   void Note(absl::string_view line) {
     for (const char c : line) Hash(static_cast<unsigned char>(c));
+    if (observer_) observer_(line);
     std::string noted = absl::StrCat(absl::FormatDuration(now_), " ", current->number, " ",
                                      current->name, ": ", line);
     if (options_.trace) std::fprintf(stderr, "%s\n", noted.c_str());
@@ -226,7 +235,8 @@ class Scheduler final {
   std::vector<SimulatedThread*> ready_;
   std::deque<std::string> notes_;
   int nodes_ = 0;
-  std::multimap<absl::Duration, int> crashes_;  // nodes, by when they crash
+  std::multimap<absl::Duration, int> crashes_;       // nodes, by when they crash
+  std::function<void(absl::string_view)> observer_;  // of notes
 };
 
 Scheduler* scheduler = nullptr;
@@ -334,6 +344,12 @@ int StartNode(absl::string_view name, std::function<void()> body) {
 }
 
 void CrashThisNode(absl::Duration when) { scheduler->CrashAt(current->node, when); }
+
+void SpareThisNode() { scheduler->Spare(current->node); }
+
+void ObserveNotes(std::function<void(absl::string_view)> observer) {
+  scheduler->SetObserver(std::move(observer));
+}
 
 bool AwaitNode(int node) {
   SimulatedThread* const first = scheduler->FirstOf(node);
