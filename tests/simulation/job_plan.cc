@@ -121,6 +121,32 @@ void CrashWorkers(JobPlan* plan, uint32_t workers, uint32_t servers, Draws* rand
   if (OneIn(2, random)) crashes.worker_timeout = absl::Seconds(1);
 }
 
+// Shorter than the time after which a node counts as dead.
+std::vector<Trouble> DrawOfEach(size_t nodes, uint64_t most_deliveries, Draws* random) {
+  std::vector<Trouble> troubles(nodes);
+  for (Trouble& one : troubles) {
+    one.deliveries = 1 + (*random)() % most_deliveries;
+    if (OneIn(2, random)) continue;
+    one.lasts =
+        OneOf<absl::Duration>({absl::Milliseconds(20), absl::Seconds(1), absl::Seconds(4)}, random);
+  }
+  return troubles;
+}
+
+// REQUIRES: what is lost is sent again soon.
+void DrawTroubles(JobPlan* plan, uint32_t workers, uint32_t servers, Draws* random) {
+  Troubles& troubles = plan->troubles;
+  const uint64_t deliveries =
+      2 * (static_cast<uint64_t>(plan->rounds) + 2) * std::max(workers, servers);
+  if (OneIn(2, random)) {
+    troubles.cut_servers = DrawOfEach(servers, deliveries, random);
+    troubles.cut_workers = DrawOfEach(workers, deliveries, random);
+  }
+  if (!plan->crashes.any()) return;
+  if (OneIn(3, random)) troubles.full_disks = DrawOfEach(servers, deliveries, random);
+  if (OneIn(4, random)) troubles.write_takes = absl::Milliseconds(50);
+}
+
 // What a snapshot holds beside the weights is there, too: an optimizer's state, what workers see.
 void Crash(JobPlan* plan, uint32_t workers, uint32_t servers, Draws* random) {
   size_t partitions = 0;
@@ -152,6 +178,9 @@ std::string JobPlan::name() const {
                    absl::FormatDuration(retry_interval), measured ? ", measured" : "");
   if (momentum > 0) absl::StrAppend(&name, ", momentum");
   if (pulls != "none") absl::StrAppend(&name, ", pulls ", pulls);
+  if (!troubles.cut_servers.empty()) absl::StrAppend(&name, ", links cut");
+  if (!troubles.full_disks.empty()) absl::StrAppend(&name, ", disks full");
+  if (troubles.write_takes > absl::ZeroDuration()) absl::StrAppend(&name, ", disks slow");
   if (!crashes.any()) return name;
   absl::StrAppend(&name, ", snapshots every ", absl::FormatDuration(crashes.snapshot_every),
                   ", crashes of the scheduler ", crashes.scheduler.size(), ", of servers");
@@ -214,6 +243,7 @@ JobPlan DrawPlan(uint64_t seed, uint32_t workers, uint32_t servers) {
   } else {
     plan.expected = Fold(plan, workers);
   }
+  if (!plan.loses_nothing()) DrawTroubles(&plan, workers, servers, &random);
   return plan;
 }
 

@@ -49,6 +49,18 @@ struct CrashPlan {
   Addresses addresses = Addresses::kStay;  // of servers that are started again
 };
 
+// What a node suffers for a while, from the time when so many messages have come to it.
+struct Trouble {
+  uint64_t deliveries = 0;
+  absl::Duration lasts;
+};
+
+struct Troubles {
+  // By rank. A node that is cut off gets no message; a full disk takes nothing.
+  std::vector<Trouble> cut_servers, cut_workers, full_disks;
+  absl::Duration write_takes;  // each half of a write to a server's disk
+};
+
 struct JobPlan {
   std::string codec;
   wire::StoreMode mode = wire::DIST_SYNC;
@@ -57,6 +69,7 @@ struct JobPlan {
   std::vector<ReferenceTensor> tensors;
   FaultPlan faults;
   CrashPlan crashes;
+  Troubles troubles;
   float momentum = 0;          // of the optimizer
   std::string pulls = "none";  // pull_compression
   absl::Duration latency, retry_interval;
@@ -69,7 +82,8 @@ struct JobPlan {
 
   // Nothing is lost, so nothing need be sent twice: the job ends before the first retry.
   bool loses_nothing() const {
-    return faults.drop + faults.truncate + faults.delay == 0 && !crashes.any();
+    return faults.drop + faults.truncate + faults.delay == 0 && !crashes.any() &&
+           troubles.cut_servers.empty();
   }
 
   // A mean over some of the workers would not be exact.

@@ -30,10 +30,10 @@ void Check(const absl::Status& status, absl::string_view what) {
   if (!status.ok()) simulation::Fail(absl::StrCat(what, ": ", status.ToString()));
 }
 
-// Tells what arrives behind the faults, and passes it on.
+// Tells what arrives behind the faults, and passes on what is not refused.
 class WatchedTransport final : public Transport, private MessageSink {
  public:
-  using Watch = std::function<void(const wire::Header&)>;
+  using Watch = std::function<bool(const wire::Header&)>;
   enum class Payloads { kShared, kCopied };
 
   WatchedTransport(std::unique_ptr<Transport> inner, const FaultPlan& plan, Payloads payloads,
@@ -69,8 +69,7 @@ class WatchedTransport final : public Transport, private MessageSink {
 
  private:
   void OnMessage(PeerId from, Message message) override {
-    watch_(message.header);
-    sink_->OnMessage(from, std::move(message));
+    if (watch_(message.header)) sink_->OnMessage(from, std::move(message));
   }
   void OnBadFrame(PeerId from, const absl::Status& why) override { sink_->OnBadFrame(from, why); }
   void OnUndeliverable(PeerId to, const absl::Status& why) override {
@@ -101,6 +100,13 @@ SimulatedCluster::SimulatedCluster(const SimulatedClusterOptions& options)
   for (size_t i = 0; i < options.crashes.workers.size(); ++i) {
     workers_[i].crashes = options.crashes.workers[i];
   }
+  const Troubles& troubles = options.troubles;
+  for (size_t i = 0; i < troubles.cut_servers.size(); ++i)
+    servers_[i].cut = troubles.cut_servers[i];
+  for (size_t i = 0; i < troubles.cut_workers.size(); ++i)
+    workers_[i].cut = troubles.cut_workers[i];
+  for (size_t i = 0; i < troubles.full_disks.size(); ++i) servers_[i].full = troubles.full_disks[i];
+  for (Process& server : servers_) server.disk.SetWriteTakes(troubles.write_takes);
 }
 
 void SimulatedCluster::Run(const std::function<void(KVStore&)>& body) {
@@ -202,18 +208,32 @@ std::unique_ptr<Transport> SimulatedCluster::MakeTransport(wire::Role role, uint
       std::make_unique<InProcessTransport>(network_, transport), faults,
       options_.crashes.any() ? WatchedTransport::Payloads::kCopied
                              : WatchedTransport::Payloads::kShared,
-      [this, role, rank](const wire::Header& header) { Delivered(role, rank, header); });
+      [this, role, rank](const wire::Header& header) { return Delivered(role, rank, header); });
   Check(made->Bind(address).status(), "bind");
   return made;
 }
 
-void SimulatedCluster::Delivered(wire::Role role, uint32_t rank, const wire::Header& header) {
-  faults_.Deliver(role, rank, header);
-  if (closing_.contains(rank) && role == wire::WORKER) return;
+bool SimulatedCluster::Delivered(wire::Role role, uint32_t rank, const wire::Header& header) {
   Process& process = ProcessOf(role, rank);
+  const absl::Duration now = simulation::Now();
+  if (now < process.cut_until) {
+    faults_.Count("cut off");
+    return false;
+  }
+  faults_.Deliver(role, rank, header);
+  if (closing_.contains(rank) && role == wire::WORKER) return true;
   ++process.delivered;
-  if (process.crashes.empty() || process.delivered != process.crashes.back().deliveries) return;
-  simulation::CrashThisNode(simulation::Now() + process.crashes.back().after);
+  if (!process.crashes.empty() && process.delivered == process.crashes.back().deliveries) {
+    simulation::CrashThisNode(now + process.crashes.back().after);
+  }
+  if (process.cut.has_value() && process.delivered >= process.cut->deliveries) {
+    process.cut_until = now + std::exchange(process.cut, std::nullopt)->lasts;
+  }
+  if (process.full.has_value() && process.delivered >= process.full->deliveries) {
+    process.disk.SetFullUntil(now + std::exchange(process.full, std::nullopt)->lasts);
+    faults_.CountAt("full disk", rank);
+  }
+  return true;
 }
 
 void SimulatedCluster::Schedule() {

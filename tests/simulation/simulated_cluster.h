@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -38,6 +39,7 @@ struct SimulatedClusterOptions {
   FaultPlan faults;      // in what arrives anywhere; the seed is offset for each node
   absl::Duration latency;
   CrashPlan crashes;
+  Troubles troubles;
   std::string folder;  // for snapshots and the journal
 };
 
@@ -62,6 +64,8 @@ class SimulatedCluster final {
     uint64_t delivered = 0;                 // messages
     uint64_t number = 0;
     SimulatedDisk disk;
+    std::optional<Trouble> cut, full;  // to come
+    absl::Duration cut_until;
     // Snapshots that were whole when training began, and those that were damaged.
     size_t uncounted_snapshots = 0;
   };
@@ -81,7 +85,8 @@ class SimulatedCluster final {
   // Returns a transport with faults that is bound to `address`.
   std::unique_ptr<Transport> MakeTransport(wire::Role role, uint32_t rank,
                                            const std::string& address);
-  void Delivered(wire::Role role, uint32_t rank, const wire::Header& header);
+  // Returns false if the node is cut off.
+  bool Delivered(wire::Role role, uint32_t rank, const wire::Header& header);
   // Returns the paths of all snapshots that the server's processes have completed.
   static std::vector<std::string> Snapshots(const Process& server);
   std::string JournalPath() const;

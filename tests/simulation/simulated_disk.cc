@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/simulation/simulated_disk.h"
 
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -42,6 +43,8 @@ int SimulatedDisk::Write(int file, std::string_view bytes) const {
   for (const std::string_view half :
        {bytes.substr(0, bytes.size() / 2), bytes.substr(bytes.size() / 2)}) {
     simulation::Choose("writes to a file");
+    if (write_takes_ > absl::ZeroDuration()) simulation::Sleep(write_takes_);
+    if (simulation::Now() < full_until_) return ENOSPC;
     if (const int error = MachineDisk()->Write(file, half); error != 0) return error;
     unsynced_[open_.at(file)].written += half.size();
   }

@@ -4,6 +4,7 @@
 // and names (renamed and removed files) from some moment on.
 //
 //   SimulatedDisk disk;
+//   disk.SetFullUntil(simulation::Now() + absl::Seconds(1));
 //   ... a node writes to it and crashes ...
 //   disk.CutPower(&random);
 //
@@ -19,6 +20,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "proto/base/file.h"
 
 namespace slimps {
@@ -33,6 +35,11 @@ class SimulatedDisk final : public Disk {
   int Rename(const std::string& from, const std::string& to) const override;
   int SyncFolder(const std::string& folder) const override;
   int Remove(const std::string& path) const override;
+
+  // Writes fail until a time of the simulation.
+  void SetFullUntil(absl::Duration time) { full_until_ = time; }
+  // Each half of a write takes so long.
+  void SetWriteTakes(absl::Duration duration) { write_takes_ = duration; }
 
   // True while a process writes a file, and after it has crashed meanwhile.
   bool IsWriting() const { return !open_.empty(); }
@@ -61,6 +68,7 @@ class SimulatedDisk final : public Disk {
 
   void Keep(const std::string& path) const;
 
+  absl::Duration full_until_, write_takes_;
   mutable std::map<int, std::string> open_;         // paths
   mutable std::map<std::string, Extent> unsynced_;  // files, by path
   mutable std::vector<std::string> named_;

@@ -237,6 +237,7 @@ std::string RunCluster(const SimulatedJob& job, const JobPlan& plan, RoundFold* 
   options.shard_threads = plan.shard_threads;
   options.latency = plan.latency;
   options.crashes = plan.crashes;
+  options.troubles = plan.troubles;
   options.folder = job.folder;
   options.store.compression = plan.codec;
   if (!plan.measured) options.store.fixed_threshold_bytes = 0;
