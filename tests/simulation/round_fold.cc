@@ -55,7 +55,7 @@ void RoundFold::Compute(Tensor* tensor, size_t index) {
   const auto round = static_cast<int>(tensor->weights.size());
   const auto counted = tensor->counted.find(round);
   if (counted == tensor->counted.end() ||
-      std::ranges::find(counted->second, std::nullopt) != counted->second.end()) {
+      std::ranges::any_of(counted->second, [](const auto& one) { return !one.has_value(); })) {
     simulation::Fail(
         absl::StrCat("a pull of t", index, " was answered before round ", round, " was complete"));
   }
