@@ -14,7 +14,7 @@ from unittest import mock
 import folder_case
 import samples
 import scheduler
-from slimps_launch import command
+import terminal
 from slimps_launch.watching import source
 from slimps_launch.watching import state
 from slimps_launch.watching import watch_commands
@@ -129,20 +129,11 @@ class CommandTest(folder_case.FolderCase):
         told.update({"host": socket.gethostname(), "begun": source.begun(pid) or 1, **other})
         return self.put("%s/%s-%d.json" % (folder, job, pid), json.dumps(told))
 
-    def run_on(self, *arguments):
-        said, complained = io.StringIO(), io.StringIO()
-        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(complained):
-            try:
-                code = command.guarded(lambda: command.main(list(arguments)))
-            except SystemExit as ended:
-                code = ended.code
-        return code, said.getvalue(), complained.getvalue()
-
     def test_the_one_running_job_is_found(self):
         served = self.serve(samples.healthy())
         for folder in ("run/slimps", ".cache/slimps"):
             path = self.announce("resnet", served.address, folder)
-            code, said, complained = self.run_on("status")
+            code, said, complained = terminal.run("status")
             self.assertEqual((0, ""), (code, complained))
             self.assertTrue(said.startswith("job resnet: running"), said)
             os.remove(path)
@@ -150,47 +141,47 @@ class CommandTest(folder_case.FolderCase):
     def test_json_is_what_the_scheduler_says(self):
         served = self.serve(samples.many_workers())
         self.announce("resnet", served.address)
-        code, said, _ = self.run_on("status", "--json")
+        code, said, _ = terminal.run("status", "--json")
         self.assertEqual((0, samples.many_workers()), (code, json.loads(said)))
 
     def test_the_address_of_the_log_is_enough(self):
         served = self.serve(samples.healthy())
         address = "%s/?token=%s" % (served.address, scheduler.TOKEN)
-        self.assertEqual(0, self.run_on("status", "--address", address)[0])
+        self.assertEqual(0, terminal.run("status", "--address", address)[0])
         given = ("--address", served.address, "--token", scheduler.TOKEN)
-        self.assertEqual(0, self.run_on("status", *given)[0])
+        self.assertEqual(0, terminal.run("status", *given)[0])
 
     def test_the_token_need_not_be_on_the_command_line(self):
         address = self.serve(samples.healthy()).address
         path = self.put("token", scheduler.TOKEN + "\n")
         given = ("status", "--address", address)
-        self.assertEqual(0, self.run_on(*given, "--token_file", path)[0])
-        missing = self.run_on(*given, "--token_file", path + "x")[2]
+        self.assertEqual(0, terminal.run(*given, "--token_file", path)[0])
+        missing = terminal.run(*given, "--token_file", path + "x")[2]
         self.assertIn("--token_file %sx: No such file or directory" % path, missing)
         with mock.patch.dict(os.environ, SLIMPS_TOKEN=scheduler.TOKEN):
-            self.assertEqual(0, self.run_on(*given)[0])
-        self.assertEqual(1, self.run_on(*given)[0])
+            self.assertEqual(0, terminal.run(*given)[0])
+        self.assertEqual(1, terminal.run(*given)[0])
 
     def test_without_a_job_it_says_how_to_start_one(self):
         self.announce("old", "http://127.0.0.1:1", pid=NOBODY)
         self.put("run/slimps/torn.json", "{")
-        code, _, complained = self.run_on("status")
+        code, _, complained = terminal.run("status")
         self.assertEqual(1, code)
         self.assertIn("no job runs here that can be watched; start it with", complained)
-        self.assertIn("no job \"old\" runs here", self.run_on("status", "--job=old")[2])
+        self.assertIn("no job \"old\" runs here", terminal.run("status", "--job=old")[2])
 
     def test_another_process_with_the_schedulers_pid_is_no_job(self):
         served = self.serve(samples.healthy())
         self.announce("old", served.address, begun=source.begun(os.getpid()) + 1)
         self.announce("far", served.address, host="another")
-        self.assertIn("no job runs here", self.run_on("status")[2])
+        self.assertIn("no job runs here", terminal.run("status")[2])
 
     def test_only_a_dead_launchers_file_is_removed(self):
         path = self.announce("old", "http://127.0.0.1:1", pid=NOBODY)
         for launcher, stays in ((os.getpid(), True), (NOBODY, False)):
             of_launcher = self.path("run/slimps/job-%d-a_1.json" % launcher)
             shutil.copy(path, of_launcher)
-            self.assertIn("no job runs here", self.run_on("status")[2])
+            self.assertIn("no job runs here", terminal.run("status")[2])
             self.assertEqual(stays, os.path.exists(of_launcher), "it may start a scheduler again")
         self.assertTrue(os.path.exists(path), "nobody knows who has made it")
 
@@ -198,11 +189,11 @@ class CommandTest(folder_case.FolderCase):
         served = self.serve(samples.healthy())
         self.announce("resnet", served.address)
         self.announce("lenet", "http://127.0.0.1:1", ".cache/slimps")
-        code, _, complained = self.run_on("status")
+        code, _, complained = terminal.run("status")
         self.assertEqual(1, code)
         listed = "2 jobs run here: lenet (pid %d), resnet (pid %d); choose one with --job NAME"
         self.assertIn(listed % (os.getpid(), os.getpid()), complained)
-        self.assertEqual(0, self.run_on("status", "--job", "resnet")[0])
+        self.assertEqual(0, terminal.run("status", "--job", "resnet")[0])
 
     def test_jobs_of_one_name_are_told_apart_by_pid(self):
         over, runs = samples.healthy(), samples.healthy()
@@ -210,11 +201,11 @@ class CommandTest(folder_case.FolderCase):
         self.announce("slimps", self.serve(over).address)
         self.announce("slimps", self.serve(runs).address, pid=os.getppid())
         for chosen in ([], ["--job=slimps"]):
-            code, _, complained = self.run_on("status", *chosen)
+            code, _, complained = terminal.run("status", *chosen)
             self.assertEqual(1, code)
             self.assertIn("2 jobs run here: slimps (pid ", complained)
         for pid, phase in ((os.getpid(), "done"), (os.getppid(), "running")):
-            said = self.run_on("status", "--job=%d" % pid)[1]
+            said = terminal.run("status", "--job=%d" % pid)[1]
             self.assertIn("job resnet: %s" % phase, said)
 
     def test_top_does_not_go_on_with_another_job(self):
@@ -229,7 +220,7 @@ class CommandTest(folder_case.FolderCase):
 
     def test_a_wrong_token_is_named(self):
         served = self.serve(samples.healthy())
-        code, _, complained = self.run_on("status", "--address", served.address, "--token=wrong")
+        code, _, complained = terminal.run("status", "--address", served.address, "--token=wrong")
         self.assertEqual(1, code)
         self.assertIn("refused: the token is not this job's", complained)
 
@@ -237,28 +228,28 @@ class CommandTest(folder_case.FolderCase):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             address = "http://127.0.0.1:%d" % free.getsockname()[1]
-            code, _, complained = self.run_on("status", "--address", address)
+            code, _, complained = terminal.run("status", "--address", address)
         self.assertEqual(1, code)
         self.assertIn("%s: no answer (Connection refused)" % address, complained)
 
     def test_another_server_is_not_taken_for_a_scheduler(self):
         served = self.serve({"some": "thing"})
         self.announce("resnet", served.address)
-        code, _, complained = self.run_on("status")
+        code, _, complained = terminal.run("status")
         self.assertEqual(1, code)
         self.assertIn("this is no scheduler of slimps", complained)
-        self.assertIn("expected an address", self.run_on("status", "--address", "node1:80")[2])
+        self.assertIn("expected an address", terminal.run("status", "--address", "node1:80")[2])
 
     def test_flags_that_contradict_are_refused(self):
         for flags in (["--token=t"], ["--token_file=f"], ["--job=a", "--address=http://a:1"]):
-            self.assertEqual(2, self.run_on("status", *flags)[0])
+            self.assertEqual(2, terminal.run("status", *flags)[0])
 
     def test_top_ends_with_the_job(self):
         over = samples.healthy()
         over["job"].update(phase="failed", why="worker 1 was killed")
         served = self.serve(over)
         self.announce("resnet", served.address)
-        code, said, _ = self.run_on("top")
+        code, said, _ = terminal.run("top")
         self.assertEqual(1, code)
         self.assertIn("failed: worker 1 was killed", said)
         self.assertNotIn("\x1b", said, "this is no terminal")
