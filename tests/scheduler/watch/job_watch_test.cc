@@ -148,6 +148,24 @@ TEST_F(JobWatchTest, ADecisionIsShownWithTheNamesOfItsKeys) {
             json["events"][0]["text"]);
 }
 
+TEST_F(JobWatchTest, AnEventSaysHowManyKeysAPolicyDecides) {
+  wire::CodecMap& map = view_.decision.emplace();
+  map.set_version(1);
+  map.set_from_round(7);
+  map.set_policy("lgreco");
+  map.set_reason("lgreco: the uniform setting");
+  map.add_entries();
+  Observe(1);
+  map.set_version(2);
+  map.add_entries();
+  Observe(2);
+  const nlohmann::json events = watch_->Json()["events"];
+  EXPECT_EQ("decision 1, from round 7 on: policy lgreco, 1 key; lgreco: the uniform setting",
+            events[0]["text"]);
+  EXPECT_EQ("decision 2, from round 7 on: policy lgreco, 2 keys; lgreco: the uniform setting",
+            events[1]["text"]);
+}
+
 TEST_F(JobWatchTest, ALongNameIsCutAndStillNamesItsKey) {
   const std::string name(1000, 'x');
   watch::NodeReport report;
