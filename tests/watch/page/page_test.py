@@ -59,7 +59,7 @@ class PageTest(browser.BrowserCase):
         self.scheduler.become(state)
 
     def test_nothing_is_wider_than_the_window(self):
-        for name in ("stopped_worker", "many_workers", "hostile", "forming"):
+        for name in ("stopped_worker", "many_workers", "hostile", "policy", "forming"):
             self.open(getattr(samples, name)())
             for look in self.looks():
                 self.assert_fits([name, look])
@@ -74,7 +74,7 @@ class PageTest(browser.BrowserCase):
         self.assertEqual(0, self.driver.execute_script(wide))
 
     def test_every_text_has_the_contrast_of_aa(self):
-        for name in ("stopped_worker", "many_workers", "raw_pulls"):
+        for name in ("stopped_worker", "many_workers", "raw_pulls", "policy"):
             self.open(getattr(samples, name)())
             for look in self.looks():
                 self.assertEqual([], self.driver.execute_script(FAINT), [name, look])
@@ -111,15 +111,24 @@ class PageTest(browser.BrowserCase):
         [slow] = self.driver.find_elements(By.CSS_SELECTOR, ".node.slow")
         self.assertIn("worker 1", slow.text)
         self.assertIn("last call push 12 s ago, at train.py:31", slow.text)
+        self.assertIn("not heard for 12 s", slow.text)
         self.assertEqual("! resnet: running - slimps", self.driver.title)
         self.become(samples.healthy())
         self.wait(lambda: not self.by_id("notes").is_displayed())
 
     def test_the_advice_is_shown(self):
         self.open(samples.raw_pulls())
-        self.assertIn("Advice: Pulls are raw and fill the link", self.by_id("notes").text)
-        self.assertIn("98.4 Mbit/s", self.by_id("figures").text)
+        self.assertIn("Advice: pulls take 23.8 MB/s raw, 30 times", self.by_id("notes").text)
+        self.assertIn("190 Mbit/s", self.by_id("figures").text)
         self.assertIn("Pulls: raw.", self.by_id("decision").text)
+        self.assertTrue(self.by_id("no-keys").is_displayed())
+
+    def test_what_a_policy_decides_is_shown_with_its_reasons(self):
+        self.open(samples.policy())
+        self.assertIn("Policy lgreco decides by tensor.", self.by_id("decision").text)
+        self.assertNotIn("Pushes:", self.by_id("decision").text)
+        self.assertIn("576 bytes for uniform's 584", self.by_id("keys").text)
+        self.assertTrue(self.by_id("no-times").is_displayed())
 
     def test_of_many_workers_those_in_trouble_have_cards(self):
         self.open(samples.many_workers())
@@ -132,7 +141,7 @@ class PageTest(browser.BrowserCase):
 
     def test_a_job_that_forms_shows_what_is_not_known(self):
         self.open(samples.forming())
-        self.assertIn("waits for worker 1", self.by_id("notes").text)
+        self.assertIn("the job waits for 1 worker; there: ", self.by_id("notes").text)
         self.assertIn("Nothing is decided yet.", self.by_id("decision").text)
         self.assertEqual([], self.driver.get_log("browser"))
 
@@ -144,7 +153,7 @@ class PageTest(browser.BrowserCase):
         self.assertEqual("! %s: running - slimps" % samples.HOSTILE, self.driver.title)
 
     def test_tab_reaches_every_button_and_enter_sorts(self):
-        self.open()
+        self.open(samples.policy())
         for width in browser.WIDTHS:
             browser.look(self.driver, width)
             reached = []
@@ -161,7 +170,7 @@ class PageTest(browser.BrowserCase):
         button = self.driver.find_element(By.CSS_SELECTOR, "#tensors [data-column=elements]")
         self.driver.execute_script("arguments[0].focus()", button)
         for direction, first in (
-            ("descending", "s:layer4.0.conv2.weight"),
+            ("descending", "s:layer3.0.conv2.weight"),
             ("ascending", "s:layer1.0.bn1.bias"),
         ):
             self.press(Keys.ENTER)
