@@ -2,11 +2,15 @@
 """A job's state in words, as the page shows it. Pure."""
 
 import collections
+import functools
 
 MOST_NODES = 16  # of a role; beyond it only those in trouble have a line
 MOST_TENSORS = 10
 MOST_EVENTS = 8
 BAR_LETTERS = 40
+HISTORY_S = 60
+BLOCKS = "▁▂▃▄▅▆▇█"
+ASCII = "_.:-=+*#"  # where the terminal has no blocks
 HEALTHY = ("ok", "waiting", "left")
 ABSENT = ("gone", "missing", "away", "left")
 
@@ -259,10 +263,39 @@ def timeline(state):
     return table([head, "0 to " + duration(last)], rows)
 
 
-def status(state):
-    """Returns the lines of `slimps status`, the most urgent first."""
+def curve(values, top, letters):
+    """Returns a letter for each value: the last of `letters` is `top`, a space is unknown."""
+    steps = len(letters) - 1
+    return "".join(
+        " " if value is None else letters[round(steps * min(value / top, 1)) if top else 0]
+        for value in values
+    )
+
+
+def over_time(state, letters):
+    points = state["history"]
+    points = [point for point in points if point["t"] > points[-1]["t"] - HISTORY_S]
+    rows = []
+    for title, field, show, top in (
+        ("push", "push_bytes_per_s", rate, None),
+        ("pull", "pull_bytes_per_s", rate, None),
+        ("rounds/s", "rounds_per_s", number, None),
+        ("overlap", "overlap", percent, 1),
+    ):
+        values = [point[field] for point in points]
+        most = max((value for value in values if value is not None), default=None)
+        if values:
+            drawn = curve(values, top or most, letters)
+            rows.append([title, show(values[-1]), show(most), drawn])
+    heads = ["over time", "newest", "most", "the newest %d s" % HISTORY_S]
+    return table(heads, rows, right=(1, 2)) if rows else []
+
+
+def status(state, letters=BLOCKS):
+    """Returns the lines of `slimps status`, the most urgent first. Curves are of `letters`."""
     lines = []
-    for section in (head, figures, nodes, events, decision, tensors, timeline):
+    curves = functools.partial(over_time, letters=letters)
+    for section in (head, figures, nodes, curves, events, decision, tensors, timeline):
         found = [printable(line) for line in section(state)]
         lines += [""] * bool(lines and found) + found
     return lines

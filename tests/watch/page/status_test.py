@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import shutil
 import socket
 import unittest
@@ -15,6 +16,7 @@ import folder_case
 import samples
 import scheduler
 import terminal
+from slimps_launch import command
 from slimps_launch.watching import source
 from slimps_launch.watching import state
 from slimps_launch.watching import watch_commands
@@ -58,6 +60,27 @@ class WordsTest(unittest.TestCase):
         self.assertEqual(1, len(with_fact(lines, "3 tensors raw: not measured: as before")))
         self.assertEqual(1, len(with_fact(lines, "1 tensor 1bit: 576 bytes for uniform's 584")))
         self.assertEqual([], with_fact(lines, "pushes: "), "no threshold holds")
+
+    def test_the_newest_minute_is_drawn(self):
+        told = samples.healthy()
+        for second, point in enumerate(told["history"]):
+            point.update(push_bytes_per_s=1e9, rounds_per_s=0, overlap=None)
+            if second >= 184 - 60:
+                point["push_bytes_per_s"] = 125e3 * (second % 8)
+        told["history"][-1].update(overlap=0.5)
+        for letters, steps, half in (
+            (words.BLOCKS, "▁▂▃▄▅▆▇█", "▅"),
+            (words.ASCII, "_.:-=+*#", "="),
+        ):
+            lines = words.status(state.parse(json.dumps(told)), letters)
+            [push] = with_fact(lines, "7.00 Mbit/s")
+            self.assertEqual(["push", "7.00", "Mbit/s", "7.00", "Mbit/s"], push.split()[:5])
+            self.assertEqual(steps[4:] + 7 * steps, push.split()[5])
+            [rounds] = with_fact(lines, "rounds/s  ")
+            self.assertEqual(["rounds/s", "0", "0", 60 * steps[0]], rounds.split())
+            [overlap] = with_fact(lines, "overlap   ")
+            self.assertRegex(overlap, "^overlap +50 % +50 % {61}" + half + "$")
+            self.assertEqual(push.rindex(steps[-1]), overlap.rindex(half), "the same second")
 
     def test_a_stopped_worker_is_named_at_the_top(self):
         lines = lines_of(samples.stopped_worker())
@@ -144,6 +167,17 @@ class CommandTest(folder_case.FolderCase):
             self.assertEqual((0, ""), (code, complained))
             self.assertTrue(said.startswith("job resnet: running"), said)
             os.remove(path)
+
+    def test_a_terminal_without_blocks_has_curves_of_other_letters(self):
+        self.announce("resnet", self.serve(samples.healthy()).address)
+        for encoding, letter, absent in (("utf-8", "█", "#"), ("ascii", "#", "?")):
+            with io.TextIOWrapper(io.BytesIO(), encoding=encoding) as said:
+                with contextlib.redirect_stdout(said):
+                    self.assertEqual(0, command.main(["status"]))
+                said.seek(0)
+                [push] = [line for line in said if re.match("push .* Mbit/s ", line)]
+            self.assertIn(letter, push)
+            self.assertNotIn(absent, push)
 
     def test_json_is_what_the_scheduler_says(self):
         served = self.serve(samples.many_workers())
