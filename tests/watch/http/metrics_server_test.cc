@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -120,6 +121,13 @@ TEST(HttpServerTest, ASilentClientDoesNotKeepAServerFromEnding) {
   while (recv(silent, bytes, sizeof(bytes), MSG_DONTWAIT) > 0) continue;
   EXPECT_NE(EAGAIN, errno) << "the connection is still open";
   close(silent);
+}
+
+TEST(HttpServerTest, WhatTheProgramDoesOnABrokenPipeStays) {
+  signal(SIGPIPE, SIG_DFL);
+  const auto server = ServeMetrics("127.0.0.1", 0, Text);
+  ASSERT_TRUE(server.ok()) << server.status();
+  EXPECT_EQ(SIG_DFL, signal(SIGPIPE, SIG_DFL));
 }
 
 TEST(HttpServerTest, AByteNowAndThenIsNoRequest) {
