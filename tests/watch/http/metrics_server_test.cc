@@ -82,8 +82,8 @@ TEST(MetricsServerTest, APortThatIsTakenIsAnError) {
   const std::string& address = (*server)->address();
   const auto port = static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1)));
   const auto second = ServeMetrics("127.0.0.1", port, Text);
-  EXPECT_EQ(absl::UnavailableError(absl::StrCat("--metrics_port: cannot listen at ", address,
-                                                ": Address already in use")),
+  EXPECT_EQ(absl::UnavailableError(
+                absl::StrCat("cannot listen at ", address, ": Address already in use")),
             second.status());
 }
 
