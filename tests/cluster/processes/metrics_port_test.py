@@ -1,28 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Servers and workers that export their own metrics, while the scheduler exports those of all."""
 
-import http.client
 import os
-import re
 import unittest
 
 from process_cluster import ProcessCluster
 
 DIGITS = "/usr/lib/python3/dist-packages/sklearn/datasets/data/digits.csv.gz"
 TRAIN = ["--model", "logistic", "--dataset", "digits", "--log_every", "1", "--epochs", "1000"]
-ADDRESS = re.compile(r"metrics at http://(127\.0\.0\.1:\d+)/metrics\n")
-
-
-def metrics_of(cluster, name):
-    """Returns the text at the address that the process has logged."""
-    cluster.wait_for(lambda: ADDRESS.search(cluster.output(name)), "the metrics of " + name)
-    address = ADDRESS.search(cluster.output(name)).group(1)
-    connection = http.client.HTTPConnection(address, timeout=60)
-    try:
-        connection.request("GET", "/metrics")
-        return connection.getresponse().read().decode()
-    finally:
-        connection.close()
 
 
 @unittest.skipUnless(os.path.exists(DIGITS), "needs Debian's python3-sklearn for its digits")
@@ -39,10 +24,10 @@ class MetricsPortTest(unittest.TestCase):
             cluster.wait_for_line("worker0", "step 2/")
             server = 'slimps_partition_rounds_total{role="server",rank="0"} '
             worker = 'slimps_pushes_total{role="worker",rank="1"} '
-            self.assertIn(server, metrics_of(cluster, "server0"))
-            self.assertIn(worker, metrics_of(cluster, "worker1"))
+            self.assertIn(server, cluster.metrics_of("server0"))
+            self.assertIn(worker, cluster.metrics_of("worker1"))
             for line in (server, worker):
-                cluster.wait_for(lambda: line in metrics_of(cluster, "scheduler"), line)
+                cluster.wait_for(lambda: line in cluster.metrics_of("scheduler"), line)
 
 
 if __name__ == "__main__":
