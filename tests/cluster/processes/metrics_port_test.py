@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Servers and workers that export their own metrics, while the scheduler exports those of all."""
 
-import http.client
 import os
 import re
 import shutil
@@ -18,20 +17,7 @@ COMPRESS = ["--model", "mlp", "--dataset", "digits", "--epochs", "1000", "--comp
 COMPRESS += ["--pull_compression", "1bit", "--emulate_link", "100mbit"]
 PORT = ["--metrics_port=0"]
 SCHEDULER = PORT + ["--heartbeat_interval_ms=100"]
-ADDRESS = re.compile(r"metrics at http://(127\.0\.0\.1:\d+)/metrics\n")
 PROMTOOL = shutil.which("promtool")
-
-
-def metrics_of(cluster, name):
-    """Returns the text at the address that the process has logged."""
-    cluster.wait_for(lambda: ADDRESS.search(cluster.output(name)), "the metrics of " + name)
-    address = ADDRESS.search(cluster.output(name)).group(1)
-    connection = http.client.HTTPConnection(address, timeout=60)
-    try:
-        connection.request("GET", "/metrics")
-        return connection.getresponse().read().decode()
-    finally:
-        connection.close()
 
 
 def families_of(text):
@@ -50,10 +36,10 @@ class MetricsPortTest(unittest.TestCase):
             cluster.wait_for_line("worker0", "step 2/")
             server = 'slimps_partition_rounds_total{role="server",rank="0"} '
             worker = 'slimps_pushes_total{role="worker",rank="1"} '
-            self.assertIn(server, metrics_of(cluster, "server0"))
-            self.assertIn(worker, metrics_of(cluster, "worker1"))
+            self.assertIn(server, cluster.metrics_of("server0"))
+            self.assertIn(worker, cluster.metrics_of("worker1"))
             for line in (server, worker):
-                cluster.wait_for(lambda: line in metrics_of(cluster, "scheduler"), line)
+                cluster.wait_for(lambda: line in cluster.metrics_of("scheduler"), line)
 
     @unittest.skipIf(PROMTOOL is None, "promtool is missing (Debian package prometheus)")
     def test_promtool_finds_nothing_to_say_about_any_metric_of_a_job(self):
@@ -62,7 +48,7 @@ class MetricsPortTest(unittest.TestCase):
             texts = {}
 
             def all_families():
-                texts.update((name, metrics_of(cluster, name)) for name in names)
+                texts.update((name, cluster.metrics_of(name)) for name in names)
                 return set().union(*map(families_of, texts.values()))
 
             eventually(lambda: catalogue() == all_families())
@@ -80,12 +66,12 @@ class MetricsPortTest(unittest.TestCase):
     def test_a_server_that_was_started_again_is_counted(self):
         with ProcessCluster(2, 1, COMPRESS, SCHEDULER, snapshots=1) as cluster:
             saved = 'slimps_snapshot_age_seconds{role="server",rank="0"} '
-            cluster.wait_for(lambda: saved in metrics_of(cluster, "scheduler"), saved)
+            cluster.wait_for(lambda: saved in cluster.metrics_of("scheduler"), saved)
             cluster.kill("server0")
             cluster.wait_for_end(["server0"])
             cluster.start_server(0)
             line = 'slimps_restarts_total{role="server",rank="0"} 1\n'
-            cluster.wait_for(lambda: line in metrics_of(cluster, "scheduler"), line)
+            cluster.wait_for(lambda: line in cluster.metrics_of("scheduler"), line)
 
 
 if __name__ == "__main__":
