@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "scheduler/watch/job_watch.h"
 
-#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,7 +14,7 @@ namespace {
 constexpr absl::Duration kNow = absl::Seconds(1);          // what a point of the history covers
 constexpr absl::Duration kFiguresOver = NodeRates::kKept;  // what the figures cover
 constexpr size_t kMaxEventBytes = 1000;
-constexpr std::string_view kDecision = "decision ";
+constexpr char kDecision[] = "decision ";
 
 // Returns "decision 2, from round 120 on: pushes 1bit from 4096 bytes, pulls raw; reason".
 std::string Describe(const wire::CodecMap& map) {
