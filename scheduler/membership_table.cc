@@ -166,7 +166,7 @@ Member& MembershipTable::Seat(const Place& place, const wire::Header& header, Pe
   const auto key = options_.public_keys.find(place);
   if (key != options_.public_keys.end()) member.entry.set_public_key(key->second);
   SetIncarnation(IncarnationOf(header), &member.entry);
-  ++epoch_;
+  member.seated_epoch = ++epoch_;
   return member;
 }
 
@@ -180,6 +180,27 @@ const Member* MembershipTable::GoneTogether(const wire::NodeRef& node) const {
     if (self == nullptr || (!has_saved(*self, member) && !has_saved(member, *self))) return &member;
   }
   return nullptr;
+}
+
+const Member* MembershipTable::NotReplayedBy(const Member& worker) const {
+  const bool keeps_pushes = worker.entry.node().role() == wire::WORKER &&
+                            worker.state != MemberState::kLeft && !worker.entry.away();
+  if (!keeps_pushes) return nullptr;
+  const uint64_t replayed = std::max(worker.saved_epoch, worker.seated_epoch);
+  for (const auto& [place, server] : members_) {
+    const bool is_new = place.first == wire::SERVER && server.entry.restarts() > 0;
+    if (is_new && server.seated_epoch > replayed) return &server;
+  }
+  return nullptr;
+}
+
+bool MembershipTable::MustWait(const Member& gone) const {
+  if (!complete_ || gone.entry.node().role() != wire::WORKER) return false;
+  if (NotReplayedBy(gone) != nullptr) return false;  // in vain: its place cannot be taken
+  return std::ranges::any_of(members_, [&](const auto& one) {
+    const auto& [place, member] = one;
+    return place.first == wire::SERVER ? member.IsGone() : NotReplayedBy(member) != nullptr;
+  });
 }
 
 void MembershipTable::Lose(const wire::NodeRef& node, SteadyTime now) {

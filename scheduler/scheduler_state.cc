@@ -109,6 +109,14 @@ void SchedulerState::HandleRegister(PeerId from, wire::Header header, const std:
   const bool open = phase_ == Phase::kForming || phase_ == Phase::kRunning;
   if (!open || !newcomers_.Hold(from, header, now, members_, &probes)) {
     Admit(from, header, now, out);
+  } else {
+    for (const Member* former : members_.FormerSelves(header.register_())) {
+      if (!former->IsGone() || !members_.MustWait(*former)) continue;
+      joining_.Refused(header,
+                       absl::UnavailableError("not yet: a server is gone, or is still sent what "
+                                              "its snapshot lacks"),
+                       now - began_);
+    }
   }
   for (const PeerId peer : probes) out->push_back({peer, Probe()});
 }
