@@ -146,10 +146,9 @@ absl::StatusOr<const Member*> MembershipTable::Replace(const wire::Header& heade
   SLIMPS_RETURN_IF_ERROR(CheckRegistration(header));
   const wire::Register& registration = header.register_();
   const Place place = {registration.role(), static_cast<uint32_t>(registration.wanted_rank())};
-  const Member former = members_[place];
+  const uint32_t restarts = members_[place].entry.restarts();
   Member& member = Seat(place, header, peer, now);
-  member.entry.set_restarts(former.entry.restarts() + 1);
-  member.was_away = former.entry.away() || (former.was_away && former.saved_epoch == 0);
+  member.entry.set_restarts(restarts + 1);
   return &member;
 }
 

@@ -50,7 +50,6 @@ struct Member {
   MemberState state = MemberState::kLive;
   SteadyTime lost_at;         // if kLost
   uint64_t away_epoch = 0;    // if it is away: the epoch that said so first
-  bool was_away = false;      // Welcome.was_away
   uint64_t seated_epoch = 0;  // the first that has this process
   uint64_t saved_epoch = 0;   // Heartbeat.saved_epoch
   struct Claim {

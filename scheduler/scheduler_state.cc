@@ -156,7 +156,6 @@ void SchedulerState::Welcome(PeerId to, uint64_t request_id, const Member& membe
   welcome->set_heartbeat_interval_ms(Millis(options_.heartbeat_interval));
   welcome->set_heartbeat_timeout_ms(Millis(options_.heartbeat_timeout));
   welcome->set_restarts(member.entry.restarts());
-  welcome->set_was_away(member.was_away);
   welcome->set_wants_reports(options_.wants_reports);
   const bool wants_decision = member.entry.restarts() > 0 && agreements_.Decided() != nullptr;
   if (wants_decision) *welcome->mutable_codec_map() = *agreements_.Decided();

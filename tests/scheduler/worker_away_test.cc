@@ -92,7 +92,6 @@ TEST_F(WorkerAwayTest, ItsFormerProcessIsFencedAndANewOneTakesThePlaceAtAnyTime)
   ASSERT_EQ(welcome.size(), 2u);
   EXPECT_EQ(welcome[0].welcome().rank(), 1u);
   EXPECT_EQ(welcome[0].welcome().restarts(), 1u);
-  EXPECT_TRUE(welcome[0].welcome().was_away());
   EXPECT_FALSE(welcome[1].roster().nodes(2).away());
   EXPECT_TRUE(Visit(kWorker0, 1).empty()) << "barriers wait for it again";
 }
@@ -130,25 +129,6 @@ TEST_F(WorkerAwayTest, AWorkerThatHadNotSentAServerWhatItLacksEndsTheJob) {
       LetPass(kWorkerTimeout + absl::Milliseconds(1), kWorker1);
       EXPECT_EQ(state_->phase(), had_sent ? Phase::kRunning : Phase::kFailed);
     }
-  }
-}
-
-TEST_F(WorkerAwayTest, WasAwayHoldsUntilAProcessHasTakenTheRankBack) {
-  for (const bool taken : {false, true}) {
-    MakeState();
-    GoAway();
-    RegisterWorker1Again();
-    if (taken) SaySaved(state_->members().epoch(), kNewWorker);
-    state_->ConnectionGone(PeerId{kNewWorker});
-    wire::Header again = RegistrationOf(kNewWorker + 1, wire::WORKER);
-    again.mutable_register_()->set_wanted_rank(1);
-    Tell(kNewWorker + 1, again);
-    LetPass(absl::Seconds(11), kNewWorker);
-    const auto welcome = Tell(kNewWorker + 1, again);
-    ASSERT_FALSE(welcome.empty());
-    ASSERT_TRUE(welcome[0].has_welcome()) << welcome[0].ShortDebugString();
-    EXPECT_EQ(welcome[0].welcome().restarts(), 2u);
-    EXPECT_EQ(welcome[0].welcome().was_away(), !taken);
   }
 }
 
