@@ -146,10 +146,9 @@ absl::StatusOr<const Member*> MembershipTable::Replace(const wire::Header& heade
   SLIMPS_RETURN_IF_ERROR(CheckRegistration(header));
   const wire::Register& registration = header.register_();
   const Place place = {registration.role(), static_cast<uint32_t>(registration.wanted_rank())};
-  const Member former = members_[place];
+  const uint32_t restarts = members_[place].entry.restarts();
   Member& member = Seat(place, header, peer, now);
-  member.entry.set_restarts(former.entry.restarts() + 1);
-  member.was_away = former.entry.away() || (former.was_away && former.saved_epoch == 0);
+  member.entry.set_restarts(restarts + 1);
   return &member;
 }
 
@@ -166,7 +165,7 @@ Member& MembershipTable::Seat(const Place& place, const wire::Header& header, Pe
   const auto key = options_.public_keys.find(place);
   if (key != options_.public_keys.end()) member.entry.set_public_key(key->second);
   SetIncarnation(IncarnationOf(header), &member.entry);
-  ++epoch_;
+  member.seated_epoch = ++epoch_;
   return member;
 }
 
@@ -180,6 +179,27 @@ const Member* MembershipTable::GoneTogether(const wire::NodeRef& node) const {
     if (self == nullptr || (!has_saved(*self, member) && !has_saved(member, *self))) return &member;
   }
   return nullptr;
+}
+
+const Member* MembershipTable::NotReplayedBy(const Member& worker) const {
+  const bool keeps_pushes = worker.entry.node().role() == wire::WORKER &&
+                            worker.state != MemberState::kLeft && !worker.entry.away();
+  if (!keeps_pushes) return nullptr;
+  const uint64_t replayed = std::max(worker.saved_epoch, worker.seated_epoch);
+  for (const auto& [place, server] : members_) {
+    const bool is_new = place.first == wire::SERVER && server.entry.restarts() > 0;
+    if (is_new && server.seated_epoch > replayed) return &server;
+  }
+  return nullptr;
+}
+
+bool MembershipTable::MustWait(const Member& gone) const {
+  if (!complete_ || gone.entry.node().role() != wire::WORKER) return false;
+  if (NotReplayedBy(gone) != nullptr) return false;  // in vain: its place cannot be taken
+  return std::ranges::any_of(members_, [&](const auto& one) {
+    const auto& [place, member] = one;
+    return place.first == wire::SERVER ? member.IsGone() : NotReplayedBy(member) != nullptr;
+  });
 }
 
 void MembershipTable::Lose(const wire::NodeRef& node, SteadyTime now) {

@@ -15,6 +15,10 @@
 // the places are fixed. A lost node's place waits for a new process if it may (restart_timeout);
 // any other lost node ends the job. A worker's place waits on while the job goes on without it
 // (worker_timeout): it is away.
+//
+// A server that was started again lacks pushes until the workers have sent it what they kept. Until
+// then a worker that is gone for good takes some of them along (NotReplayedBy), and no new process
+// takes a worker's place (MustWait).
 #ifndef SLIMPS_SCHEDULER_MEMBERSHIP_TABLE_H_
 #define SLIMPS_SCHEDULER_MEMBERSHIP_TABLE_H_
 
@@ -44,10 +48,10 @@ struct Member {
   SteadyTime last_heard;
   SteadyTime answered;  // when it registered, or answered a probe
   MemberState state = MemberState::kLive;
-  SteadyTime lost_at;        // if kLost
-  uint64_t away_epoch = 0;   // if it is away: the epoch that said so first
-  bool was_away = false;     // Welcome.was_away
-  uint64_t saved_epoch = 0;  // Heartbeat.saved_epoch
+  SteadyTime lost_at;         // if kLost
+  uint64_t away_epoch = 0;    // if it is away: the epoch that said so first
+  uint64_t seated_epoch = 0;  // the first that has this process
+  uint64_t saved_epoch = 0;   // Heartbeat.saved_epoch
   struct Claim {
     PeerId peer = {};
     SteadyTime since;
@@ -150,6 +154,14 @@ class MembershipTable final {
   // worker keeps what a server has not saved. A worker that is away does not count where the server
   // has saved all that came from it. nullptr: there is none.
   const Member* GoneTogether(const wire::NodeRef& node) const;
+
+  // Returns a server that was started again and that this member, a worker in the job, has not sent
+  // yet all that it kept. nullptr: there is none.
+  const Member* NotReplayedBy(const Member& worker) const;
+
+  // True if a new process cannot take the place of this worker yet, because a server is gone or
+  // lacks what the other workers send it again. It would take the server's old state for the job's.
+  bool MustWait(const Member& gone) const;
 
   // Notes that a live member is gone. REQUIRES: MayReturn(node).
   void Lose(const wire::NodeRef& node, SteadyTime now);

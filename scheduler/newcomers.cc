@@ -48,6 +48,7 @@ std::optional<Newcomers::Settled> Newcomers::TakeSettled(const MembershipTable& 
         gone = member;
       }
     }
+    if (gone != nullptr && members.MustWait(*gone)) waits = true;
     if (!waits) return Take(i, gone);
   }
   return std::nullopt;

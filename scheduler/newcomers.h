@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Newcomers: nodes that register and that may be members started again. Each
-// waits here until every member that it may replace was heard or is gone. Owned by SchedulerState.
+// waits here until every member that it may replace was heard or is gone, and its place may be
+// taken (MembershipTable::MustWait). Owned by SchedulerState.
 //
 //   if (!newcomers.Hold(from, header, now, members, &probes)) Admit(...);
 //   while (auto settled = newcomers.TakeSettled(members, heard_until)) Admit(...);
@@ -40,8 +41,8 @@ class Newcomers final {
             std::vector<PeerId>* probes);
 
   // Takes the first newcomer whose members have all answered the probe, are gone, or had the probe
-  // timeout for it; nullopt if there is none. Silence counts up to `heard_until`. InfinitePast:
-  // silence does not count.
+  // timeout for it, and whose place may be taken; nullopt if there is none. Silence counts up to
+  // `heard_until`. InfinitePast: silence does not count.
   std::optional<Settled> TakeSettled(const MembershipTable& members, SteadyTime heard_until);
 
   // Lets newcomers of this role wait anew: one of them has just taken a place, and may have died

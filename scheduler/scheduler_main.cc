@@ -267,7 +267,8 @@ absl::Status Run(SchedulerOptions options, const std::string& bind) {
   SLIMPS_RETURN_IF_ERROR(transport.Start(&service));
   if (!FLAGS_port_file.empty()) SLIMPS_RETURN_IF_ERROR(WritePortFile(FLAGS_port_file, address));
   LOG(INFO) << "job \"" << options.job_id << "\": waiting at " << address << " for "
-            << options.num_workers << " workers and " << options.num_servers << " servers";
+            << CountOf(options.num_workers, wire::WORKER) << " and "
+            << CountOf(options.num_servers, wire::SERVER);
   const absl::Duration tick = std::min(options.heartbeat_interval / 4, absl::Milliseconds(100));
   TickUntilDone(&service, watch.get(), clock, signals, tick);
   transport.Stop();

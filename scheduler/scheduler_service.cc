@@ -11,6 +11,7 @@
 #include "proto/base/status_macros.h"
 #include "proto/base/trace/trace.h"
 #include "proto/limits.h"
+#include "proto/net/membership/node_name.h"
 
 namespace slimps {
 namespace {
@@ -163,8 +164,8 @@ void SchedulerService::LogChange(SchedulerState::Phase before) {
     case SchedulerState::Phase::kForming:
       return;
     case SchedulerState::Phase::kRunning:
-      return Tell(absl::StrCat("all nodes are there: ", options_.num_workers, " workers, ",
-                               options_.num_servers, " servers"));
+      return Tell(absl::StrCat("all nodes are there: ", CountOf(options_.num_workers, wire::WORKER),
+                               ", ", CountOf(options_.num_servers, wire::SERVER)));
     case SchedulerState::Phase::kEnding:
       return Tell("the last worker has left, shutting the servers down");
     case SchedulerState::Phase::kFailed:

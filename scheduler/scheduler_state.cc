@@ -109,6 +109,14 @@ void SchedulerState::HandleRegister(PeerId from, wire::Header header, const std:
   const bool open = phase_ == Phase::kForming || phase_ == Phase::kRunning;
   if (!open || !newcomers_.Hold(from, header, now, members_, &probes)) {
     Admit(from, header, now, out);
+  } else {
+    for (const Member* former : members_.FormerSelves(header.register_())) {
+      if (!former->IsGone() || !members_.MustWait(*former)) continue;
+      joining_.Refused(header,
+                       absl::UnavailableError("not yet: a server is gone, or is still sent what "
+                                              "its snapshot lacks"),
+                       now - began_);
+    }
   }
   for (const PeerId peer : probes) out->push_back({peer, Probe()});
 }
@@ -148,7 +156,6 @@ void SchedulerState::Welcome(PeerId to, uint64_t request_id, const Member& membe
   welcome->set_heartbeat_interval_ms(Millis(options_.heartbeat_interval));
   welcome->set_heartbeat_timeout_ms(Millis(options_.heartbeat_timeout));
   welcome->set_restarts(member.entry.restarts());
-  welcome->set_was_away(member.was_away);
   welcome->set_wants_reports(options_.wants_reports);
   const bool wants_decision = member.entry.restarts() > 0 && agreements_.Decided() != nullptr;
   if (wants_decision) *welcome->mutable_codec_map() = *agreements_.Decided();

@@ -138,6 +138,9 @@ class SchedulerState final {
   void Lose(const Member& member, const std::string& reason, SteadyTime now, Outbox* out);
   // Fails the job if another node that is gone had what this one's new process would need.
   bool FailIfGoneTogether(const Member& member, SteadyTime now, Outbox* out);
+  // Fails the job if this worker, which is gone for good, had not yet sent a server again what that
+  // lacks. Others may have seen weights with it.
+  bool FailIfLogIsLost(const Member& worker, SteadyTime now, Outbox* out);
   void HandleMember(const Member& member, const wire::Header& header, SteadyTime now, Outbox* out);
   void HandleGoodbye(const Member& member, const wire::Header& header, SteadyTime now, Outbox* out);
   // Goes on without the workers that were waited for long enough. Where none is left, fails.

@@ -23,6 +23,7 @@ void SchedulerState::Lose(const Member& member, const std::string& reason, Stead
 
 void SchedulerState::LeaveBehind(SteadyTime now, SteadyTime heard_until, Outbox* out) {
   while (const Member* const gone = members_.StaysAway(heard_until)) {
+    if (FailIfLogIsLost(*gone, now, out)) return;
     const wire::NodeRef node = gone->entry.node();
     const std::string who = gone->ToString();
     const bool is_last = members_.CountPresent(wire::WORKER) == 1;
@@ -41,7 +42,9 @@ void SchedulerState::LeaveBehind(SteadyTime now, SteadyTime heard_until, Outbox*
 
 void SchedulerState::Replace(const Newcomers::Settled& settled, SteadyTime now, Outbox* out) {
   joining_.Replaced(*settled.gone);
-  if (FailIfGoneTogether(*settled.gone, now, out)) return;
+  if (FailIfGoneTogether(*settled.gone, now, out) || FailIfLogIsLost(*settled.gone, now, out)) {
+    return;
+  }
   wire::Header header = settled.header;
   header.mutable_register_()->set_wanted_rank(
       static_cast<int32_t>(settled.gone->entry.node().rank()));
@@ -65,6 +68,17 @@ bool SchedulerState::FailIfGoneTogether(const Member& member, SteadyTime now, Ou
   Fail(node,
        absl::StrCat(member.ToString(), " and ", other->ToString(),
                     " are gone together, and with them pushes that no snapshot has"),
+       now, out);
+  return true;
+}
+
+bool SchedulerState::FailIfLogIsLost(const Member& worker, SteadyTime now, Outbox* out) {
+  const Member* const server = members_.NotReplayedBy(worker);
+  if (server == nullptr) return false;
+  const wire::NodeRef node = worker.entry.node();
+  Fail(node,
+       absl::StrCat(worker.ToString(), " is gone, and had not sent ", server->ToString(),
+                    ", which was started again, all the pushes that its snapshot lacks"),
        now, out);
   return true;
 }

@@ -26,6 +26,7 @@
 #include "proto/base/clock.h"
 #include "proto/base/out_of_memory.h"
 #include "proto/base/program_flags.h"
+#include "proto/base/status_copy.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/thread.h"
 #include "proto/base/trace/program_trace.h"
@@ -266,8 +267,10 @@ absl::StatusOr<std::unique_ptr<HttpServer>> ServeOwnMetrics(const ServerNode& no
     if (!node.joined()) return std::string();  // it has no rank yet
     return MetricsText({{.role = "server", .rank = node.rank(), .report = node.Report()}});
   };
-  return ServeMetrics(ResolveForBind(FLAGS_watch_bind), static_cast<uint16_t>(FLAGS_metrics_port),
-                      text);
+  auto metrics = ServeMetrics(ResolveForBind(FLAGS_watch_bind),
+                              static_cast<uint16_t>(FLAGS_metrics_port), text);
+  SLIMPS_RETURN_IF_ERROR(Prefixed(metrics.status(), "--metrics_port"));
+  return metrics;
 }
 
 absl::Status Run(ProgramTrace* trace) {

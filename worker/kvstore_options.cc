@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
+#include "proto/base/status_copy.h"
 #include "proto/base/status_macros.h"
 #include "proto/net/address.h"
 #include "proto/net/identity/node_keys.h"
@@ -218,6 +219,9 @@ constexpr Option kOptions[] = {
     {"emulate_link", SetLink, GetLink},
     {"emulate_latency_ms", SetLatency, GetLatency, 0, kMillion},
     {"timeout_s", SetTimeout, GetTimeout, 0.001, kMillion},
+    {"metrics_port", SetCount<&KVStoreOptions::metrics_port>,
+     GetCount<&KVStoreOptions::metrics_port>, -1, 65535},
+    {"watch_bind", SetText<&KVStoreOptions::watch_bind>, GetText<&KVStoreOptions::watch_bind>},
     {"scheduler", SetScheduler, GetScheduler},
     {"key_file", SetText<&KVStoreOptions::key_file>, GetText<&KVStoreOptions::key_file>},
     {"scheduler_key", SetSchedulerKey, GetText<&KVStoreOptions::scheduler_key>},
@@ -294,6 +298,8 @@ absl::Status SetJobFromEnvironment(const Environment& environment, KVStoreOption
   const auto rank = Find(environment, {"DMLC_WORKER_ID", "RANK"});
   const auto key_file = Find(environment, {"SLIMPS_KEY_FILE"});
   const auto scheduler_key = Find(environment, {"SLIMPS_SCHEDULER_KEY"});
+  const auto metrics_port = Find(environment, {"SLIMPS_METRICS_PORT"});
+  const auto watch_bind = Find(environment, {"SLIMPS_WATCH_BIND"});
   if (!host || !port) return Missing("scheduler", "DMLC_PS_ROOT_URI and DMLC_PS_ROOT_PORT are");
   if (!workers) return Missing("num_workers", "DMLC_NUM_WORKER (or torchrun's WORLD_SIZE) is");
   if (!servers) return Missing("num_servers", "DMLC_NUM_SERVER is");
@@ -304,6 +310,11 @@ absl::Status SetJobFromEnvironment(const Environment& environment, KVStoreOption
   SLIMPS_RETURN_IF_ERROR(SetOption("rank", rank.value_or("-1"), &job));
   SLIMPS_RETURN_IF_ERROR(SetOption("key_file", key_file.value_or(""), &job));
   SLIMPS_RETURN_IF_ERROR(SetOption("scheduler_key", scheduler_key.value_or(""), &job));
+  if (metrics_port) {
+    SLIMPS_RETURN_IF_ERROR(
+        Prefixed(SetOption("metrics_port", *metrics_port, &job), "SLIMPS_METRICS_PORT"));
+  }
+  job.watch_bind = watch_bind.value_or(job.watch_bind);
   SLIMPS_RETURN_IF_ERROR(CheckRank(job));
   *options = std::move(job);
   return absl::OkStatus();

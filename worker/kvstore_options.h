@@ -26,6 +26,8 @@
 //   emulate_link        rate of an emulated link, as "100mbit" or "12.5MB"
 //   emulate_latency_ms  its delay
 //   timeout_s           seconds that joining, a push or a pull may take
+//   metrics_port        port of this worker's own metrics; 0: any free one; -1: none
+//   watch_bind          address of metrics_port
 //   scheduler           "host:port"
 //   num_workers, num_servers, job_id, rank (the rank asked for; -1: any)
 //
@@ -70,6 +72,8 @@ using Environment = std::function<const char*(const char* variable)>;
 //   DMLC_NUM_WORKER, DMLC_NUM_SERVER      num_workers (or torchrun's WORLD_SIZE), num_servers
 //   DMLC_WORKER_ID                        rank (or torchrun's RANK); any if neither is set
 //   SLIMPS_KEY_FILE, SLIMPS_SCHEDULER_KEY key_file, scheduler_key; none if not set
+//   SLIMPS_METRICS_PORT                   metrics_port; stays if not set
+//   SLIMPS_WATCH_BIND                     watch_bind; stays if not set
 // An error leaves `options` unchanged.
 // FailedPrecondition: a variable is missing, or DMLC_ROLE is not worker.
 // InvalidArgument: a value that makes no sense.

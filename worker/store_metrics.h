@@ -3,9 +3,7 @@
 #ifndef SLIMPS_WORKER_STORE_METRICS_H_
 #define SLIMPS_WORKER_STORE_METRICS_H_
 
-#include <cstdint>
 #include <memory>
-#include <string>
 
 #include "absl/status/statusor.h"
 #include "watch/http/http_server.h"
@@ -13,13 +11,12 @@
 
 namespace slimps {
 
-// Serves what `store` reports at /metrics of `bind`, an address or a host, until the server is
-// destroyed. Returns nullptr if `port` is negative.
-// REQUIRES: `store` outlives the server and is not closed before.
-// Errors are those of ServeMetrics.
-[[nodiscard]] absl::StatusOr<std::unique_ptr<HttpServer>> ServeStoreMetrics(const std::string& bind,
-                                                                            int32_t port,
-                                                                            const KVStore* store);
+// Serves what `store` reports at /metrics of options.watch_bind, an address or a host, until the
+// server is destroyed.
+// REQUIRES: options.metrics_port >= 0; `store` outlives the server and is not closed before.
+// Unavailable: it cannot listen there; the message has both options and their variables.
+[[nodiscard]] absl::StatusOr<std::unique_ptr<HttpServer>> ServeStoreMetrics(
+    const KVStoreOptions& options, const KVStore* store);
 
 }  // namespace slimps
 

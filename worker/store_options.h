@@ -72,6 +72,10 @@ struct KVStoreOptions {
   // The rate of an emulated full-duplex link between this worker and the network; 0: no emulation.
   double emulate_link_bytes_per_second = 0;
   absl::Duration emulate_link_latency = absl::ZeroDuration();  // added to what arrives
+  // Where a store with a job serves this worker's own metrics for Prometheus until it is closed.
+  // Port 0: any free one; -1: nowhere.
+  int32_t metrics_port = -1;
+  std::string watch_bind = "127.0.0.1";
   absl::Duration timeout = absl::Seconds(60);  // of one push or pull, retries included
   absl::Duration retry_interval = absl::Seconds(5);
   CudaDriver* cuda_driver = nullptr;    // null: the machine's, opened when a GPU's memory comes

@@ -28,7 +28,6 @@
 #include "proto/base/trace/program_trace.h"
 #include "worker/kvstore.h"
 #include "worker/kvstore_options.h"
-#include "worker/store_metrics.h"
 #include "worker/trainer/checkpoint_folder.h"
 #include "worker/trainer/dataset.h"
 #include "worker/trainer/model.h"
@@ -115,9 +114,11 @@ DEFINE_int64(max_steps, kDefaults.max_steps, "stop after so many steps; 0: after
 DEFINE_int64(log_every, kDefaults.log_every, "steps between progress lines");
 DEFINE_int64(timeout_s, absl::ToInt64Seconds(kStoreDefaults.timeout),
              "seconds that one push or pull, or joining the job, may take");
-DEFINE_int32(metrics_port, -1,
-             "port for Prometheus, at /metrics: this worker's own; 0: any free one, -1: none");
-DEFINE_string(watch_bind, "127.0.0.1", "address of --metrics_port");
+DEFINE_int32(metrics_port, kStoreDefaults.metrics_port,
+             "port for Prometheus, at /metrics: this worker's own; 0: any free one, -1: none "
+             "(environment: SLIMPS_METRICS_PORT)");
+DEFINE_string(watch_bind, kStoreDefaults.watch_bind.c_str(),
+              "address of --metrics_port (environment: SLIMPS_WATCH_BIND)");
 DEFINE_string(summary_json, "", "file that rank 0 writes the summary to");
 DEFINE_bool(
     evaluate_epochs, false,
@@ -156,7 +157,6 @@ namespace {
 
 void ReadEnvironment() {
   CheckRole("worker");
-  CheckRange("metrics_port", FLAGS_metrics_port, -1, 65535);
   TakeFromEnvironment("num_workers", "DMLC_NUM_WORKER");
   TakeFromEnvironment("num_servers", "DMLC_NUM_SERVER");
   TakeFromEnvironment("rank", "DMLC_WORKER_ID");
@@ -165,6 +165,8 @@ void ReadEnvironment() {
   // slimps launch goes back to later checkpoints than that from which the run began.
   const char* newest = std::getenv("SLIMPS_RESUME");
   if (newest != nullptr && *newest != '\0') FLAGS_resume = newest;
+  TakeFromEnvironment("metrics_port", "SLIMPS_METRICS_PORT");
+  TakeFromEnvironment("watch_bind", "SLIMPS_WATCH_BIND");
   TakeFromEnvironment("key_file", "SLIMPS_KEY_FILE");
   TakeFromEnvironment("scheduler_key", "SLIMPS_SCHEDULER_KEY");
   const char* host = std::getenv("DMLC_PS_ROOT_URI");
@@ -327,9 +329,7 @@ absl::Status Run(WorkerOptions options, ProgramTrace* trace) {
   SLIMPS_ASSIGN_OR_RETURN(const std::unique_ptr<KVStore> store,
                           KVStore::Create(flags.kvstore, options.store));
   trace->SetRank(store->rank());
-  auto metrics = ServeStoreMetrics(FLAGS_watch_bind, FLAGS_metrics_port, store.get());
-  absl::Status ready = metrics.status();
-  if (ready.ok() && store->rank() == 0) ready = CheckOutputs(flags);
+  const absl::Status ready = store->rank() == 0 ? CheckOutputs(flags) : absl::OkStatus();
   if (!ready.ok()) {
     store->Abort(ready);
     return ready;
@@ -354,7 +354,6 @@ absl::Status Run(WorkerOptions options, ProgramTrace* trace) {
   Summary summary = MakeSummary(options, *store);
   summary.training = *report;
   // Nothing below needs the other workers: they may leave while rank 0 evaluates.
-  metrics->reset();  // it asks the store
   SLIMPS_RETURN_IF_ERROR(store->Close());
   SLIMPS_RETURN_IF_ERROR(SaveFinalWeights(flags.save_weights, rank, *model));
   if (rank != 0) return absl::OkStatus();

@@ -9,6 +9,9 @@ RANK, WORLD_SIZE                      torchrun's; used if DMLC_WORKER_ID or DMLC
 SLIMPS_KEY_FILE                       the file with this worker's secret key; with it comes
 SLIMPS_SCHEDULER_KEY                  the scheduler's public key, in hexadecimal
 SLIMPS_TRACE                          where this worker leaves its part of the job's trace
+SLIMPS_METRICS_PORT                   the port where it serves its own metrics; 0: any free one;
+                                      -1 or not set: none
+SLIMPS_WATCH_BIND                     the address of that port; 127.0.0.1 if it is not set
 LOCAL_RANK, LOCAL_WORLD_SIZE          torchrun's too: the place among the workers of this machine
 """
 
@@ -35,6 +38,8 @@ class Job:
     key_file: str = ""  # with this worker's secret key; "": the job has no keys
     scheduler_key: str = ""  # its public key, in hexadecimal
     trace: str = ""  # the trace's file; "": none is recorded
+    metrics_port: int = -1  # of this worker's own metrics; 0: any free one; -1: none are served
+    watch_bind: str = "127.0.0.1"  # its address
 
 
 def _number(environment: Mapping[str, str], *names: str) -> Optional[int]:
@@ -101,6 +106,7 @@ def read(
             raise _missing("num_servers", "DMLC_NUM_SERVER is")
     if rank is None:
         rank = _number(environment, "DMLC_WORKER_ID", "RANK")
+    metrics_port = _number(environment, "SLIMPS_METRICS_PORT")
     _check("num_workers", num_workers, 1, MOST_NODES)
     _check("num_servers", num_servers, 1, MOST_NODES)
     return Job(
@@ -112,6 +118,8 @@ def read(
         environment.get("SLIMPS_KEY_FILE", "") if key_file is None else key_file,
         environment.get("SLIMPS_SCHEDULER_KEY", "") if scheduler_key is None else scheduler_key,
         environment.get("SLIMPS_TRACE", ""),
+        -1 if metrics_port is None else _check("SLIMPS_METRICS_PORT", metrics_port, -1, 65535),
+        environment.get("SLIMPS_WATCH_BIND") or Job.watch_bind,
     )
 
 

@@ -36,6 +36,7 @@ _OF_THE_JOB = (
     "key_file",
     "scheduler_key",
 )
+_OF_THE_ENVIRONMENT = ("metrics_port", "watch_bind")
 
 
 def _text(name: str, value: Any) -> str:
@@ -54,7 +55,7 @@ def make(job: Optional[Job], given: Mapping[str, Any]) -> native.Options:
     """
     options = native.Options()
     if job is not None:
-        for name in _OF_THE_JOB:
+        for name in _OF_THE_JOB + _OF_THE_ENVIRONMENT:
             options.set(name, str(getattr(job, name)))
     for name, value in given.items():
         if name in _OF_THE_JOB:

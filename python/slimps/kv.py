@@ -68,12 +68,17 @@ def create(type: str = "dist_sync", **options: Any) -> "KVStore":
         emulate_link        rate of an emulated link, as "100mbit" or "12.5MB"
         emulate_latency_ms  delay of the emulated link in milliseconds
         timeout_s           seconds that joining, a push or a pull may take; default 60
+        metrics_port        port where this worker's own metrics are served for Prometheus, at
+                            /metrics, until the store is closed; 0: any free one; default: that of
+                            SLIMPS_METRICS_PORT, or -1, none
+        watch_bind          its address; default: that of SLIMPS_WATCH_BIND, or "127.0.0.1"
 
     Raises
         InvalidArgumentError: the type, an option or its value is unknown.
         FailedPreconditionError: the scheduler is not known, or this process already has a store of
             that job.
         DeadlineExceededError: the scheduler does not answer, or nodes are missing.
+        UnavailableError: the metrics' port is in use, or the address is not this machine's.
     """
     kind = _options.resolve_type(type)
     job = _job.current() if kind in _options.ROUNDS + _options.PUSH_BY_PUSH else None

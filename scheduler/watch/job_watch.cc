@@ -29,7 +29,8 @@ std::string Describe(const wire::CodecMap& map) {
                     ", pulls ",
                     way(map.pull_codec(), map.has_pull_threshold(), map.pull_threshold_bytes()));
   } else {
-    absl::StrAppend(&text, "policy ", map.policy(), ", ", map.entries_size(), " keys");
+    absl::StrAppend(&text, "policy ", map.policy(), ", ", map.entries_size(),
+                    map.entries_size() == 1 ? " key" : " keys");
   }
   return map.reason().empty() ? text : absl::StrCat(text, "; ", map.reason());
 }

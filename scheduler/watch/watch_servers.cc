@@ -34,9 +34,10 @@ absl::StatusOr<std::unique_ptr<WatchServers>> WatchServers::Start(const Options&
     SLIMPS_ASSIGN_OR_RETURN(token, DrawToken());
   }
   if (options.metrics_port.has_value()) {
-    SLIMPS_ASSIGN_OR_RETURN(servers->metrics_, ServeMetrics(
-                                                   options.bind, *options.metrics_port,
-                                                   [watch] { return watch->Metrics(); }, token));
+    auto metrics = ServeMetrics(
+        options.bind, *options.metrics_port, [watch] { return watch->Metrics(); }, token);
+    SLIMPS_RETURN_IF_ERROR(Prefixed(metrics.status(), "--metrics_port"));
+    servers->metrics_ = *std::move(metrics);
   }
   if (!options.page_port.has_value()) return servers;
   const auto serve = [&](uint16_t port) {

@@ -69,6 +69,7 @@ class InProcessCluster final {
   // For tests that run a worker themselves.
   absl::StatusOr<std::unique_ptr<KVStore>> JoinWorker(uint32_t index);
   ServerNode& server(size_t rank) { return *servers_[rank]->node; }
+  SchedulerService& scheduler() { return *scheduler_; }
 
  private:
   struct Server {

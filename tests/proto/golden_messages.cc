@@ -201,7 +201,6 @@ void AddRestarts(const std::function<Message*(const char*)>& add) {
   wire::Roster* without = add("away/roster")->header.mutable_roster();
   without->add_nodes()->mutable_node()->set_role(wire::WORKER);
   without->mutable_nodes(0)->set_away(true);
-  add("away/welcome")->header.mutable_welcome()->set_was_away(true);
   wire::Heartbeat* reporting = add("reports/heartbeat")->header.mutable_heartbeat();
   reporting->set_report("a report");
   reporting->set_wants_details(true);

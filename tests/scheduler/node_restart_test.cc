@@ -12,20 +12,11 @@ using ::testing::Contains;
 using ::testing::HasSubstr;
 using Phase = SchedulerState::Phase;
 
-constexpr uint64_t kNewServer = 9;
 constexpr uint64_t kNewestServer = 11;
 
 class NodeRestartTest : public SchedulerStateTest {
  protected:
   NodeRestartTest() : SchedulerStateTest(/*restart_timeout=*/absl::Seconds(60)) {}
-
-  std::vector<wire::Header> RegisterAgain(bool restored = true, uint64_t node = kNewServer) {
-    clock_.Advance(absl::Milliseconds(1));
-    wire::Header header = RegistrationOf(node, wire::SERVER);
-    header.mutable_register_()->set_wanted_rank(0);
-    header.mutable_register_()->set_restored(restored);
-    return Tell(node, header);
-  }
 
   void LoseWorker1() {
     clock_.Advance(absl::Seconds(10));
@@ -57,7 +48,7 @@ TEST_F(NodeRestartTest, ALostServerDoesNotEndTheJob) {
 TEST_F(NodeRestartTest, AnotherProcessTakesTheLostPlaceAndEveryoneIsTold) {
   RegisterAll();
   LoseServer();
-  const auto answer = RegisterAgain();
+  const auto answer = RegisterServerAgain();
   ASSERT_EQ(answer.size(), 2u);
   EXPECT_EQ(answer[0].welcome().rank(), 0u);
   EXPECT_TRUE(answer[0].welcome().servers_may_return());
@@ -73,12 +64,12 @@ TEST_F(NodeRestartTest, AnotherProcessTakesTheLostPlaceAndEveryoneIsTold) {
 TEST_F(NodeRestartTest, APlaceIsTakenAtOnceWhereTheConnectionIsGone) {
   RegisterAll();
   state_->ConnectionGone(PeerId{kServer});
-  EXPECT_EQ(RegisterAgain().size(), 2u);
+  EXPECT_EQ(RegisterServerAgain().size(), 2u);
 }
 
 TEST_F(NodeRestartTest, AServerThatLivesKeepsItsPlace) {
   RegisterAll();
-  EXPECT_TRUE(RegisterAgain().empty());  // the server is asked first
+  EXPECT_TRUE(RegisterServerAgain().empty());  // the server is asked first
   ASSERT_EQ(Others(kServer).size(), 1u);
   EXPECT_TRUE(Others(kServer)[0].heartbeat().answer_at_once());
   AnswerProbe(kServer);
@@ -88,7 +79,7 @@ TEST_F(NodeRestartTest, AServerThatLivesKeepsItsPlace) {
 
 TEST_F(NodeRestartTest, WhatADeadServerSaidLastIsNoSignOfLife) {
   RegisterAll();
-  EXPECT_TRUE(RegisterAgain().empty());
+  EXPECT_TRUE(RegisterServerAgain().empty());
   Heartbeat(kServer);  // it was on its way when the server died
   EXPECT_TRUE(Others(kNewServer).empty());
   state_->ConnectionGone(PeerId{kServer});
@@ -99,7 +90,7 @@ TEST_F(NodeRestartTest, WhatADeadServerSaidLastIsNoSignOfLife) {
 
 TEST_F(NodeRestartTest, AServerWhoseAnswerIsLostKeepsItsPlaceIfItIsHeard) {
   RegisterAll();
-  EXPECT_TRUE(RegisterAgain().empty());
+  EXPECT_TRUE(RegisterServerAgain().empty());
   Heartbeat(kServer);
   clock_.Advance(absl::Seconds(3));
   Tick(kWorker0);
@@ -109,8 +100,8 @@ TEST_F(NodeRestartTest, AServerWhoseAnswerIsLostKeepsItsPlaceIfItIsHeard) {
 
 TEST_F(NodeRestartTest, AProcessThatDiedWhileItWaitedForAPlaceLosesIt) {
   RegisterAll();
-  EXPECT_TRUE(RegisterAgain().empty());
-  EXPECT_TRUE(RegisterAgain(/*restored=*/true, kNewestServer).empty());
+  EXPECT_TRUE(RegisterServerAgain().empty());
+  EXPECT_TRUE(RegisterServerAgain(/*restored=*/true, kNewestServer).empty());
   clock_.Advance(absl::Seconds(3));
   ASSERT_FALSE(Tick(kNewServer).empty());  // nobody knows yet that it died
   EXPECT_TRUE(Others(kNewestServer).empty());
@@ -123,7 +114,7 @@ TEST_F(NodeRestartTest, AProcessThatDiedWhileItWaitedForAPlaceLosesIt) {
 TEST_F(NodeRestartTest, TheFormerProcessIsNoMemberAnyMore) {
   RegisterAll();
   LoseServer();
-  RegisterAgain();
+  RegisterServerAgain();
   const auto answer = Heartbeat(kServer);
   ASSERT_EQ(answer.size(), 1u);
   EXPECT_THAT(answer[0].error().status().message(), HasSubstr("not registered"));
@@ -134,7 +125,7 @@ TEST_F(NodeRestartTest, AServerThatWasOnlySlowGoesOn) {
   LoseServer();
   Heartbeat(kServer);
   clock_.Advance(absl::Seconds(5));
-  EXPECT_TRUE(RegisterAgain().empty());
+  EXPECT_TRUE(RegisterServerAgain().empty());
   AnswerProbe(kServer);
   EXPECT_THAT(Others(kNewServer)[0].error().status().message(), HasSubstr("rank 0 is taken"));
 }
@@ -143,7 +134,7 @@ TEST_F(NodeRestartTest, ARosterThatWasLostIsSentAgain) {
   RegisterAll();
   LoseServer();
   const uint64_t epoch = state_->members().epoch();
-  RegisterAgain();
+  RegisterServerAgain();
   wire::Header behind = HeaderOf(kWorker0);
   behind.mutable_heartbeat();
   behind.set_membership_epoch(epoch);
@@ -170,7 +161,7 @@ TEST_F(NodeRestartTest, AServerThatLeavesMayComeBackToo) {
   RegisterAll();
   Goodbye(kServer);
   EXPECT_EQ(state_->phase(), Phase::kRunning);
-  EXPECT_EQ(RegisterAgain().size(), 2u);
+  EXPECT_EQ(RegisterServerAgain().size(), 2u);
 }
 
 TEST_F(NodeRestartTest, AnotherProcessTakesALostWorkersPlaceAndLearnsSo) {
@@ -189,9 +180,34 @@ TEST_F(NodeRestartTest, AServerAndAWorkerThatAreGoneTogetherEndTheJob) {
   RegisterAll();
   LoseWorker1();
   state_->ConnectionGone(PeerId{kServer});
-  RegisterAgain();
+  RegisterServerAgain();
   EXPECT_EQ(state_->phase(), Phase::kFailed);
   EXPECT_THAT(std::string(state_->result().message()), HasSubstr("are gone together"));
+}
+
+TEST_F(NodeRestartTest, AWorkerComesBackOnceOthersHaveSentAServerWhatItLacks) {
+  RegisterAll();
+  state_->ConnectionGone(PeerId{kServer});
+  RegisterServerAgain();
+  SaySaved(state_->members().epoch(), kWorker1);
+  state_->ConnectionGone(PeerId{kWorker1});
+  EXPECT_TRUE(RegisterWorker1Again().empty());
+  SaySaved(state_->members().epoch() - 1, kWorker0);  // before the server's new process
+  EXPECT_TRUE(Others(kNewWorker).empty());
+  SaySaved(state_->members().epoch(), kWorker0);
+  ASSERT_FALSE(Others(kNewWorker).empty());
+  EXPECT_TRUE(Others(kNewWorker)[0].has_welcome());
+}
+
+TEST_F(NodeRestartTest, AWorkerThatIsReplacedBeforeItHasDoneSoEndsTheJob) {
+  RegisterAll();
+  state_->ConnectionGone(PeerId{kServer});
+  RegisterServerAgain();
+  state_->ConnectionGone(PeerId{kWorker1});
+  EXPECT_EQ(state_->phase(), Phase::kRunning);
+  RegisterWorker1Again();
+  EXPECT_EQ(state_->phase(), Phase::kFailed);
+  EXPECT_THAT(std::string(state_->result().message()), HasSubstr("had not sent server 0"));
 }
 
 TEST_F(NodeRestartTest, TwoWorkersMayBeGoneTogether) {
@@ -203,7 +219,7 @@ TEST_F(NodeRestartTest, TwoWorkersMayBeGoneTogether) {
 }
 
 TEST_F(NodeRestartTest, ASnapshotOfAnEarlierJobIsRefused) {
-  const auto answer = RegisterAgain();
+  const auto answer = RegisterServerAgain();
   ASSERT_EQ(answer.size(), 1u);
   EXPECT_THAT(answer[0].error().status().message(), HasSubstr("--snapshot_dir"));
 }

@@ -17,6 +17,7 @@ namespace slimps {
 inline constexpr uint64_t kServer = 1;
 inline constexpr uint64_t kWorker0 = 2;
 inline constexpr uint64_t kWorker1 = 3;
+inline constexpr uint64_t kNewServer = 9;
 inline constexpr uint64_t kNewWorker = 10;  // a later process of worker 1
 
 class SchedulerStateTest : public testing::Test {
@@ -66,6 +67,13 @@ class SchedulerStateTest : public testing::Test {
   std::vector<wire::Header> Register(uint64_t node) {
     return Tell(node, RegistrationOf(node, node == kServer ? wire::SERVER : wire::WORKER));
   }
+  std::vector<wire::Header> RegisterServerAgain(bool restored = true, uint64_t node = kNewServer) {
+    clock_.Advance(absl::Milliseconds(1));
+    wire::Header header = RegistrationOf(node, wire::SERVER);
+    header.mutable_register_()->set_wanted_rank(0);
+    header.mutable_register_()->set_restored(restored);
+    return Tell(node, header);
+  }
   std::vector<wire::Header> RegisterWorker1Again() {
     clock_.Advance(absl::Milliseconds(1));
     wire::Header header = RegistrationOf(kNewWorker, wire::WORKER);
@@ -76,6 +84,11 @@ class SchedulerStateTest : public testing::Test {
     wire::Header header = HeaderOf(node);
     header.mutable_heartbeat()->set_sequence(5);
     return Tell(node, header);
+  }
+  void SaySaved(uint64_t epoch, uint64_t node = kServer) {
+    wire::Header header = HeaderOf(node);
+    header.mutable_heartbeat()->set_saved_epoch(epoch);
+    Tell(node, header);
   }
   std::vector<wire::Header> AnswerProbe(uint64_t node) {
     wire::Header header = HeaderOf(node);

@@ -26,7 +26,7 @@ class WorkerAwayTest : public SchedulerStateTest {
   void LetPass(absl::Duration time, uint64_t silent) {
     for (; time > absl::ZeroDuration(); time -= absl::Seconds(5)) {
       clock_.Advance(std::min(time, absl::Seconds(5)));
-      for (const uint64_t node : {kServer, kWorker0, kWorker1}) {
+      for (const uint64_t node : {kServer, kNewServer, kWorker0, kWorker1}) {
         if (node != silent) Heartbeat(node);
       }
       last_ = Tick(kServer);
@@ -47,12 +47,6 @@ class WorkerAwayTest : public SchedulerStateTest {
     header.mutable_barrier()->set_group(wire::WORKER);
     header.mutable_barrier()->set_ticket(ticket);
     return Tell(node, header);
-  }
-
-  void SaySaved(uint64_t epoch, uint64_t node = kServer) {
-    wire::Header header = HeaderOf(node);
-    header.mutable_heartbeat()->set_saved_epoch(epoch);
-    Tell(node, header);
   }
 
   std::vector<wire::Header> last_;  // what the server got in the last tick
@@ -98,35 +92,43 @@ TEST_F(WorkerAwayTest, ItsFormerProcessIsFencedAndANewOneTakesThePlaceAtAnyTime)
   ASSERT_EQ(welcome.size(), 2u);
   EXPECT_EQ(welcome[0].welcome().rank(), 1u);
   EXPECT_EQ(welcome[0].welcome().restarts(), 1u);
-  EXPECT_TRUE(welcome[0].welcome().was_away());
   EXPECT_FALSE(welcome[1].roster().nodes(2).away());
   EXPECT_TRUE(Visit(kWorker0, 1).empty()) << "barriers wait for it again";
 }
 
-TEST_F(WorkerAwayTest, ItComesBackWhileAServerThatHasSavedIsGone) {
+TEST_F(WorkerAwayTest, ItWaitsForAServerThatIsGoneAndForWhatOthersSendThat) {
   GoAway();
   SaySaved(state_->members().epoch());
   Lose(kServer);
-  EXPECT_EQ(RegisterWorker1Again().size(), 2u);
+  state_->TakeNews();
+  EXPECT_TRUE(RegisterWorker1Again().empty());
+  EXPECT_THAT(state_->TakeNews(), Contains(HasSubstr("not yet: a server is gone")));
+  RegisterServerAgain();
+  EXPECT_TRUE(Others(kNewWorker).empty());
+  SaySaved(state_->members().epoch(), kWorker0);
+  ASSERT_FALSE(Others(kNewWorker).empty());
+  EXPECT_TRUE(Others(kNewWorker)[0].has_welcome());
   EXPECT_EQ(state_->phase(), Phase::kRunning);
 }
 
-TEST_F(WorkerAwayTest, WasAwayHoldsUntilAProcessHasTakenTheRankBack) {
-  for (const bool taken : {false, true}) {
-    MakeState();
-    GoAway();
-    RegisterWorker1Again();
-    if (taken) SaySaved(state_->members().epoch(), kNewWorker);
-    state_->ConnectionGone(PeerId{kNewWorker});
-    wire::Header again = RegistrationOf(kNewWorker + 1, wire::WORKER);
-    again.mutable_register_()->set_wanted_rank(1);
-    Tell(kNewWorker + 1, again);
-    LetPass(absl::Seconds(11), kNewWorker);
-    const auto welcome = Tell(kNewWorker + 1, again);
-    ASSERT_FALSE(welcome.empty());
-    ASSERT_TRUE(welcome[0].has_welcome()) << welcome[0].ShortDebugString();
-    EXPECT_EQ(welcome[0].welcome().restarts(), 2u);
-    EXPECT_EQ(welcome[0].welcome().was_away(), !taken);
+TEST_F(WorkerAwayTest, AWorkerThatHadNotSentAServerWhatItLacksEndsTheJob) {
+  for (const bool had_sent : {false, true}) {
+    for (const bool scheduler_dies : {false, true}) {
+      MakeState();
+      RegisterAll();
+      state_->ConnectionGone(PeerId{kServer});
+      RegisterServerAgain();
+      if (had_sent) SaySaved(state_->members().epoch(), kWorker1);
+      if (scheduler_dies) {
+        const std::vector<JournalEntry> entries = state_->TakeEntries();
+        MakeState();
+        ASSERT_TRUE(state_->Restore(entries, clock_.Now()).ok());
+      }
+      Lose(kWorker1);
+      EXPECT_EQ(state_->phase(), Phase::kRunning) << "it may only be slow";
+      LetPass(kWorkerTimeout + absl::Milliseconds(1), kWorker1);
+      EXPECT_EQ(state_->phase(), had_sent ? Phase::kRunning : Phase::kFailed);
+    }
   }
 }
 

@@ -31,6 +31,16 @@ class AnswersTest(unittest.TestCase):
             ):
                 party.answers([silent], "word", 0.1)
 
+    def test_a_fact_is_waited_for_until_its_process_ends(self):
+        with processes.Processes() as party:
+            says = party.start("says", ["/bin/sh", "-c", "echo here; sleep 1000"])
+            self.assertEqual(["here"], party.wait_for(lambda: list(says.last_lines), says, "line"))
+            with self.assertRaisesRegex(setup.SetupError, "(?s)^says: no fact after 0 s.*here"):
+                party.wait_for(lambda: None, says, "fact", 0.1)
+            ends = party.start("ends", ["/bin/sh", "-c", "exit 3"])
+            with self.assertRaisesRegex(setup.SetupError, "^ends exited with status 3"):
+                party.wait_for(lambda: None, ends, "fact")
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -28,6 +28,10 @@ if name == "slimps_scheduler":
     port = str(os.getpid() % 60000 + 1)
     os.mkfifo(done(port))
     end = os.open(done(port), os.O_RDWR)
+    if "--page_port" in sys.argv:
+        file = after("--watch_file")
+        print("page at port %s, told in %s" % (after("--page_port"), os.path.dirname(file)),
+              flush=True)
     with open(after("--port_file") + ".new", "w") as out:
         out.write(port)
     os.rename(after("--port_file") + ".new", after("--port_file"))
@@ -201,6 +205,15 @@ class DemoTest(folder_case.FolderCase):
     def test_verbose_shows_every_node(self):
         _, _, err = self.demo("--verbose")
         self.assertIn("worker1| epoch 1 of worker 1", err)
+
+    def test_every_run_has_a_page_if_one_is_asked_for(self):
+        with mock.patch.dict(os.environ, {"XDG_RUNTIME_DIR": self.folder}):
+            _, _, without = self.demo()
+            _, _, err = self.demo("--page_port", "0")
+        self.assertNotIn("page at port", without)
+        said = "scheduler| page at port 0, told in " + self.path("slimps")
+        self.assertEqual(5, err.splitlines().count(said), err)
+        self.assertEqual([], os.listdir(self.path("slimps")))
 
     def test_a_run_that_fails_is_named_and_ends_the_demo(self):
         with open(self.path("fails.1bit"), "w", encoding="utf-8"):

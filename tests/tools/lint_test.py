@@ -51,6 +51,12 @@ class LintTest(unittest.TestCase):
     def test_a_clean_source(self):
         self.assertEqual("", self.findings_in(CLEAN))
 
+    def test_a_bar_counts_the_sources(self):
+        with mock.patch("cli.progress.Bar") as made:
+            self.findings_in(CLEAN)
+        made.assert_called_once_with(1, "sources")
+        made.return_value.__enter__.return_value.advance.assert_called_once_with("a.cc")
+
     def test_a_planted_mistake(self):
         self.assertIn("modernize-use-override", self.findings_in(MISTAKEN))
 

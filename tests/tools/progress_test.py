@@ -25,6 +25,11 @@ with progress.Bar(None, "cases") as bar:
     bar.show("a warning\\n")
     bar.show("[2/2] 1bit decode: failed: no memory\\n")
 """
+REACHED = """
+from cli import progress
+with progress.Bar(None, "steps") as bar:
+    bar.reach(40, 900, "2 kills")
+"""
 WITHOUT_TQDM = "import sys; sys.modules['tqdm'] = None"
 
 
@@ -69,6 +74,11 @@ class TerminalTest(unittest.TestCase):
         self.assertIn("a warning\r\n", shown)
         self.assertIn("[2/2] 1bit decode: failed: no memory\r\n", shown)
 
+    def test_what_is_reached_is_shown_with_its_total(self):
+        shown = run_in_terminal(REACHED)[1]
+        self.assertIn("40/900", shown)
+        self.assertIn("2 kills", shown)
+
 
 class PipeTest(unittest.TestCase):
     def test_without_a_terminal_there_are_the_lines_alone(self):
@@ -82,6 +92,7 @@ class PipeTest(unittest.TestCase):
                     "[2/2] 1bit decode: failed: no memory\n",
                     run(first + CASES, subprocess.PIPE)[1],
                 )
+                self.assertEqual(("", ""), run(first + REACHED, subprocess.PIPE))
 
 
 if __name__ == "__main__":

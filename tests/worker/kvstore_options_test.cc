@@ -63,6 +63,8 @@ TEST(KVStoreOptions, EachNameReachesItsField) {
                                       {"emulate_link", "100mbit"},
                                       {"emulate_latency_ms", "1.5"},
                                       {"timeout_s", "2.5"},
+                                      {"metrics_port", "9101"},
+                                      {"watch_bind", "::1"},
                                       {"scheduler", "host:1"},
                                       {"key_file", "w.key"},
                                       {"scheduler_key", std::string(64, 'a').c_str()},
@@ -87,6 +89,8 @@ TEST(KVStoreOptions, EachNameReachesItsField) {
   EXPECT_DOUBLE_EQ(options.emulate_link_bytes_per_second, 12.5e6);
   EXPECT_EQ(options.emulate_link_latency, absl::Microseconds(1500));
   EXPECT_EQ(options.timeout, absl::Milliseconds(2500));
+  EXPECT_EQ(options.metrics_port, 9101);
+  EXPECT_EQ(options.watch_bind, "::1");
   EXPECT_EQ(options.scheduler_address, "tcp://host:1");
   EXPECT_EQ(options.key_file, "w.key");
   EXPECT_EQ(options.scheduler_key, std::string(64, 'a'));
@@ -94,7 +98,7 @@ TEST(KVStoreOptions, EachNameReachesItsField) {
   EXPECT_EQ(options.num_workers, 5u);
   EXPECT_EQ(options.num_servers, 6u);
   EXPECT_EQ(options.wanted_rank, 4);
-  EXPECT_EQ(OptionNames().size(), 23u) << "a new option belongs into this test";
+  EXPECT_EQ(OptionNames().size(), 25u) << "a new option belongs into this test";
 }
 
 TEST(KVStoreOptions, WhatIsGivenBackSetsTheSameAgain) {
@@ -118,6 +122,8 @@ TEST(KVStoreOptions, WhatIsGivenBackSetsTheSameAgain) {
                                          {"emulate_latency_ms", "1.5"},
                                          {"timeout_s", "0.1"},
                                          {"timeout_s", "1e+06"},
+                                         {"metrics_port", "0"},
+                                         {"watch_bind", "0.0.0.0"},
                                          {"scheduler", "host:1"},
                                          {"key_file", "w.key"},
                                          {"scheduler_key", ""},
@@ -185,6 +191,7 @@ TEST(KVStoreOptions, WhatMakesNoSenseIsNamedAndChangesNothing) {
            {"grad_scale", "nan", "a number from"},
            {"timeout_s", "0", "a number from 0.001 to 1e+06"},
            {"timeout_s", "inf", "a number from 0.001 to 1e+06"},
+           {"metrics_port", "65536", "a whole number from -1 to 65535"},
            {"emulate_latency_ms", "-1", "a number from 0"},
            {"emulate_link", "0mbit", "a rate with a unit"},
            {"same_host", "udp", "shm, ipc or tcp"},
@@ -241,6 +248,19 @@ TEST(JobFromEnvironment, TorchrunsVariablesStandIn) {
   EXPECT_EQ(options.num_workers, 3u);
 }
 
+TEST(JobFromEnvironment, MetricsStayAsTheyAreUnlessItNamesThem) {
+  KVStoreOptions options = Set({{"metrics_port", "9101"}, {"watch_bind", "::1"}});
+  ASSERT_TRUE(SetJobFromEnvironment(Of(kJob), &options).ok());
+  EXPECT_EQ(options.metrics_port, 9101);
+  EXPECT_EQ(options.watch_bind, "::1");
+  Variables variables = kJob;
+  variables["SLIMPS_METRICS_PORT"] = "0";
+  variables["SLIMPS_WATCH_BIND"] = "10.0.0.2";
+  ASSERT_TRUE(SetJobFromEnvironment(Of(variables), &options).ok());
+  EXPECT_EQ(options.metrics_port, 0);
+  EXPECT_EQ(options.watch_bind, "10.0.0.2");
+}
+
 TEST(JobFromEnvironment, WhatIsMissingIsNamedWithWhatToDo) {
   for (const auto& [missing, what] :
        {std::pair("DMLC_PS_ROOT_PORT", "scheduler is not known: DMLC_PS_ROOT_URI and"),
@@ -258,6 +278,9 @@ TEST(JobFromEnvironment, WhatMakesNoSenseIsRefused) {
               HasSubstr("option num_workers: expected a whole number from 1 to 4096, got \"two\""));
   EXPECT_THAT(std::string(JobStatus({{"DMLC_WORKER_ID", "4"}}).message()),
               HasSubstr("rank: expected -1 to 3 with 4 workers, got 4"));
+  EXPECT_EQ(JobStatus({{"SLIMPS_METRICS_PORT", "any"}}),
+            absl::InvalidArgumentError("SLIMPS_METRICS_PORT: option metrics_port: expected a whole "
+                                       "number from -1 to 65535, got \"any\""));
   const absl::Status other = JobStatus({{"DMLC_ROLE", "server"}});
   EXPECT_EQ(other.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(other.message()), HasSubstr("DMLC_ROLE=server: expected worker"));

@@ -22,6 +22,7 @@ from bench.training import convergence_bench
 from bench.training import sensitivity_bench
 from bench.torch import torch_bench
 from bench.transport import transport_bench
+from bench.watch import watch_bench
 from cli import progress
 from cli import setup
 from bench.common import Parser
@@ -223,10 +224,11 @@ KINDS = [
     ),
     Kind("soak", "[OPTION ...]", "what memory does over very many rounds", soak_bench.main),
     Kind("storm", "[OPTION ...]", "daemons killed while a job trains", storm_bench.main),
+    Kind("watch", "[OPTION ...]", "what it costs that a job is watched", watch_bench.main),
     Kind(
         "render",
         "FILE [--into PAGE]",
-        "what one (not low_rank, soak, storm) wrote by --json, as markdown",
+        "what one (not low_rank, soak, storm, watch) wrote by --json, as markdown",
         render,
     ),
 ]

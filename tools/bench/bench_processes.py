@@ -98,20 +98,27 @@ class Processes:
                 self._fail(node)
         return [got[node] for node in nodes]
 
-    def wait_for_file(self, path, node, seconds=START_SECONDS):
-        """Waits until the file is there and returns its content. `node` is to write it."""
+    def wait_for(self, look, node, what, seconds=START_SECONDS):
+        """Waits until look() returns something and returns that. `node` is to bring it about.
+
+        SetupError: a process ended unexpectedly, or `what` did not come in time.
+        """
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            # The file is moved into place as a whole, without an event: look again every 10 ms.
-            if os.path.exists(path):
-                with open(path, encoding="ascii") as text:
-                    return text.read().strip()
-            event = self._next_event(time.monotonic() + 0.01)
-            if event is not None and event[1] is None and not event[0].expected_to_end:
-                self._fail(event[0])
+            found = look()
+            if found:
+                return found
+            self.wait(0.01)  # what look() sees comes without an event
         raise setup.SetupError(
-            "%s does not listen after %.0f s%s" % (node.name, seconds, last_lines(node))
+            "%s: no %s after %.0f s%s" % (node.name, what, seconds, last_lines(node))
         )
+
+    def wait(self, seconds):
+        """Lets the processes run for so long. SetupError: one ended unexpectedly."""
+        deadline = time.monotonic() + seconds
+        while (event := self._next_event(deadline)) is not None:
+            if event[1] is None and not event[0].expected_to_end:
+                self._fail(event[0])
 
     def finish(self, workers, others):
         """Tells workers to end, and waits until they and the others have ended.
@@ -213,6 +220,24 @@ def parse_answer(line):
     return answer if isinstance(answer, dict) else None
 
 
+def content_of(path):
+    """Returns what is in a file that is moved into place as a whole; "": it is not there."""
+    if not os.path.exists(path):
+        return ""
+    with open(path, encoding="ascii") as text:
+        return text.read().strip()
+
+
+def cpu_seconds(nodes):
+    """Returns the processor time that the processes have taken so far."""
+    ticks = 0
+    for node in nodes:
+        with open("/proc/%d/stat" % node.process.pid, encoding="ascii") as text:
+            fields = text.read().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])  # of user and of system
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 def last_lines(node):
     lines = list(node.last_lines)[-5:]
     return (
@@ -282,7 +307,7 @@ class Cluster:
                 "0",
             )
             self.daemons.append(scheduler)
-            port = self.processes.wait_for_file(port_file, scheduler)
+            port = self.processes.wait_for(lambda: content_of(port_file), scheduler, "port")
         for rank in range(servers):
             self.daemons.append(
                 self._start_node(
@@ -301,16 +326,15 @@ class Cluster:
                     port,
                 )
             )
+        self.await_workers()
+
+    def await_workers(self):
+        """Waits until all workers have joined the job."""
         self.processes.answers(self.workers, "word that its store is there")
 
     def cpu_seconds(self):
         """Returns the processor time that workers and servers have taken so far."""
-        ticks = 0
-        for node in self.daemons[1:] + self.workers:
-            with open("/proc/%d/stat" % node.process.pid, encoding="ascii") as text:
-                fields = text.read().rpartition(")")[2].split()
-            ticks += int(fields[11]) + int(fields[12])  # of user and of system
-        return ticks / os.sysconf("SC_CLK_TCK")
+        return cpu_seconds(self.daemons[1:] + self.workers)
 
     def environment(self):
         """Returns the variables to add to this process's own and to DMLC_*."""

@@ -2,6 +2,7 @@
 """Five runs on real data over a slow link: fp32, bf16, a plain codec, SlimGC, SlimGC both ways."""
 
 import argparse
+import os
 import re
 import sys
 
@@ -10,6 +11,7 @@ from cli import setup
 from cli import training_job
 from slimps_launch import out_files
 from slimps_launch import job_trace
+from slimps_launch import watched
 
 LINK = "100mbit"
 WORKERS = 2
@@ -124,17 +126,23 @@ def human_bytes(count):
     return "%.4g GB" % count
 
 
-def run_one(programs, name, options, seed, verbose, environment=None):
+def run_one(programs, name, flags, options, environment=None):
     """Trains once and returns the summary that worker rank 0 wrote."""
-    return training_job.run(
-        programs,
-        training_job.Training(
-            name, tuple(TRAINING + options + ["--seed", str(seed)]), WORKERS, SERVERS
-        ),
-        show=lambda node: verbose or node.name == "worker0",
-        verbose=verbose,
-        environment=environment,
-    )
+    page = [] if options.page_port is None else ["--page_port", str(options.page_port)]
+    shown = (
+        ["worker0", "scheduler"] if page else ["worker0"]
+    )  # the scheduler says where the page is
+    with watched.file_of_job(options, os.environ) as file_flags:
+        return training_job.run(
+            programs,
+            training_job.Training(
+                name, tuple(TRAINING + flags + ["--seed", str(options.seed)]), WORKERS, SERVERS
+            ),
+            show=lambda node: options.verbose or node.name in shown,
+            verbose=options.verbose,
+            environment=environment,
+            scheduler_flags=page + file_flags,
+        )
 
 
 def as_run(name, summary):
@@ -256,6 +264,7 @@ def main(arguments):
     parser.add_argument("--seed", type=int, default=1, help="of weights and batches (default 1)")
     parser.add_argument("--verbose", action="store_true", help="show every node's output")
     parser.add_argument("--trace", metavar="FILE", help=job_trace.FLAG_HELP)
+    watched.add_page_flag(parser)
     options = parser.parse_args(arguments)
     out_files.refuse_unwritable(parser, "--json", options.json)
     out_files.refuse_unwritable(parser, "--svg", options.svg)
@@ -287,7 +296,7 @@ def compare(programs, planned, options, trace):
     for name, meaning, flags in planned:
         print("%s: %s" % (name, meaning), flush=True)
         environment = trace and trace.of_job(WORKERS, SERVERS, name)
-        summary = run_one(programs, name, flags, options.seed, options.verbose, environment)
+        summary = run_one(programs, name, flags, options, environment)
         runs.append(as_run(name, summary))
         if name == BOTH_WAYS:
             explanation = (

@@ -9,7 +9,7 @@ import os
 import subprocess
 import tempfile
 
-from cli import lint_python, setup
+from cli import lint_python, progress, setup
 
 # clang 14 cannot compile libtorch 1.13's headers as C++20.
 COMPILATIONS = 'mnemonic("CppCompile", //... except attr(tags, torch, //...))'
@@ -86,12 +86,15 @@ def lint(sources, commands, show):
     with tempfile.TemporaryDirectory(prefix="slimps-") as folder:
         with open(os.path.join(folder, "compile_commands.json"), "w", encoding="utf-8") as file:
             json.dump(database, file)
-        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        with progress.Bar(len(sources), "sources") as bar, concurrent.futures.ThreadPoolExecutor(
+            os.cpu_count()
+        ) as pool:
             results = pool.map(lambda source: findings(source, folder), sources)
             for source, found in zip(sources, results):
                 if found:
                     bad.append(source)
                     show("%s\n%s" % (source, found.rstrip()))
+                bar.advance(source)
     return bad
 
 
@@ -102,17 +105,13 @@ def ask_bazel():
     return compile_commands(json.loads(answer)["actions"])
 
 
-def show(text):
-    print(text, flush=True)
-
-
 def changed_is_clean():
     """Checks the C++ sources that the last commit or the working tree changed.
 
     Returns True if clang-tidy finds nothing, and otherwise prints what it finds.
     """
     commands = ask_bazel()
-    return not lint(sources_of(listed(CHANGED), commands), commands, show)
+    return not lint(sources_of(listed(CHANGED), commands), commands, progress.say)
 
 
 def run(arguments):
@@ -147,7 +146,7 @@ def run(arguments):
         if unknown:
             parser.error("no source of the tree: " + ", ".join(unknown))
         sources = sources_of(paths, commands)
-    bad = lint(sources, commands, show)
+    bad = lint(sources, commands, progress.say)
     print("%d C++ sources checked, %d with findings" % (len(sources), len(bad)))
     print("%d Python sources checked, %d findings" % (len(python), len(found)))
     return 1 if bad or found else 0

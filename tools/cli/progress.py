@@ -20,7 +20,7 @@ CASE = re.compile(r"\[(\d+)/(\d+)\] ([^:]+): ")  # how bench_codec begins the li
 
 
 class Bar:
-    """A bar of `total` units of work; None: as many as show() finds. A context manager.
+    """A bar of `total` units of work; None: it is not known yet, or never. A context manager.
 
     Owned by the thread that makes it.
     """
@@ -50,15 +50,19 @@ class Bar:
             self._bar.set_postfix_str(what, refresh=False)
             self._bar.update()
 
+    def reach(self, done, total, what=""):
+        """Notes that `done` of `total` units are done. `what` is shown beside the bar."""
+        if self.is_shown:
+            self._bar.n, self._bar.total = done, total
+            self._bar.set_postfix_str(what, refresh=True)
+
     def show(self, line):
         """Shows a line of bench_codec's stderr: a case by the bar, others above it."""
         case = CASE.search(line)
         if case is None or not self.is_shown or ": failed: " in line:
             note(line.rstrip("\n"))
             return
-        self._bar.total = int(case[2])
-        self._bar.n = int(case[1])
-        self._bar.set_postfix_str(case[3], refresh=True)
+        self.reach(int(case[1]), int(case[2]), case[3])
 
 
 def say(line):

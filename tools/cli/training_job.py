@@ -33,7 +33,7 @@ def why_refused(worker, flags):
     return checked.stderr.strip().replace("slimps_worker: ", "")
 
 
-def run(programs, training, show=None, verbose=False, environment=None):
+def run(programs, training, show=None, verbose=False, environment=None, scheduler_flags=()):
     """Trains once and returns the summary that worker rank 0 wrote.
 
     SetupError: the run failed or left no summary.
@@ -42,7 +42,7 @@ def run(programs, training, show=None, verbose=False, environment=None):
     with tempfile.TemporaryDirectory(prefix="slimps-") as folder:
         summary = os.path.join(folder, "summary.json")
         job = job_launch.Job(
-            scheduler=[programs["slimps_scheduler"]],
+            scheduler=[programs["slimps_scheduler"]] + list(scheduler_flags),
             server=[programs["slimps_server"]],
             worker=[programs["slimps_worker"]] + list(training.flags) + ["--summary_json", summary],
             workers=training.workers,

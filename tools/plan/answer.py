@@ -24,6 +24,7 @@ class Case:
     model: Model
     cluster: Cluster
     costs: Costs
+    tell: systems.Tell = systems.tell_nobody
 
     def at_gbit(self, gbit: float) -> Case:
         return dataclasses.replace(
@@ -34,7 +35,9 @@ class Case:
         return dataclasses.replace(self, model=self.model.scaled(self.model.compute_ms() * times))
 
     def predicted(self, name: str) -> float:
-        return systems.predict(name, self.model, self.cluster, self.costs).predicted_ms
+        took = systems.predict(name, self.model, self.cluster, self.costs).predicted_ms
+        self.tell(name)
+        return took
 
     def pays(self, plan: systems.Plan) -> bool:
         """True if one of the plan's compressing systems is faster here than all their baselines."""

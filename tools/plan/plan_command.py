@@ -5,22 +5,17 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from typing import Any, Mapping, Optional, Sequence
 
 from bench import common
 from bench.cluster import cluster_bench, net
-from cli import setup
+from cli import progress, setup
 from plan import answer, calibrate, calibration, check, models, plan_options, systems, validation
 from plan import what_if
 from plan.terms import Cluster, Model
 from slimps_launch import out_files
 
 REFERENCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "reference.json")
-
-
-def progress(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
 
 
 def read_calibration(options: argparse.Namespace) -> calibration.Content:
@@ -135,13 +130,15 @@ def measure(
     """Runs the plan's own systems in the bench; `measured` gets each as it ends."""
     programs = common.find_programs(cluster_bench.PROGRAMS, options.programs)
     specs = check.specs_of(content)
+    ours = [each for each in plan.systems if each.ours]
     with check.bench(options.workers, options.placement, programs, specs) as run:
-        for each in plan.systems:
-            if not each.ours:
-                continue
-            took = run(each.system, model.name, model.compute_ms(), options.rate)
-            progress("%s: %.1f ms, predicted %.1f" % (each.system, took, each.predicted_ms))
-            measured[each.system] = took
+        with progress.Bar(len(ours), "jobs") as bar:
+            for each in ours:
+                took = run(each.system, model.name, model.compute_ms(), options.rate)
+                measured[each.system] = took
+                predicted = each.predicted_ms
+                progress.note("%s: %.1f ms, predicted %.1f" % (each.system, took, predicted))
+                bar.advance()
 
 
 def plan_now(options: argparse.Namespace) -> int:
@@ -153,17 +150,12 @@ def plan_now(options: argparse.Namespace) -> int:
             raise setup.SetupError("--check: bench cluster has no model of a trace")
         check.refuse(options.workers, options.placement)
         cluster = check.bench_cluster_of(cluster, len(os.sched_getaffinity(0)))
-    case = answer.Case(model, cluster, calibration.costs_of(content))
-    try:
-        plan = systems.make_plan(model, cluster, case.costs, options.systems)
-    except ValueError as error:
-        raise setup.SetupError("--systems: %s" % error) from error
-    print(answer.first_line(plan), flush=True)
-    gbit = answer.breaking_gbit(case, plan)
-    compute = answer.breaking_compute(case, plan)
-    found = about(options, content, systems.left_out(model, case.costs))
-    lines = answer.changes(case, plan, options.batch, gbit, compute) + answer.beside(plan)
-    print("\n".join("  " + line for line in lines + remarks(found)), flush=True)
+    found = about(options, content, systems.left_out(model, calibration.costs_of(content)))
+    with progress.Bar(None, "predictions") as bar:
+        case = answer.Case(model, cluster, calibration.costs_of(content), bar.advance)
+        plan = say_plan(options, case, found)
+        bandwidth = answer.bandwidth_for(case, plan.baseline) if options.json else []
+        sweep = options.what_if and what_if.make(options.what_if, case, plan, options.batch)
     measured: dict[str, float] = {}
     try:
         if options.check:
@@ -171,15 +163,30 @@ def plan_now(options: argparse.Namespace) -> int:
     finally:  # a job that fails takes nothing from the others
         print("\n".join(answer.table(plan, measured)), flush=True)
         if options.json:
-            bandwidth = answer.bandwidth_for(case, plan.baseline)
             out_files.save_json(options.json, answer.report(plan, measured, bandwidth, found))
-    if options.what_if:
-        show_sweep(options, case, plan)
+    if sweep:
+        show_sweep(options, case, sweep)
     return 0
 
 
-def show_sweep(options: argparse.Namespace, case: answer.Case, plan: systems.Plan) -> None:
-    sweep = what_if.make(options.what_if, case, plan, options.batch)
+def say_plan(
+    options: argparse.Namespace, case: answer.Case, found: Mapping[str, Any]
+) -> systems.Plan:
+    """Makes the plan, and says it but for its table. `found` is what about() returns."""
+    try:
+        plan = systems.make_plan(case.model, case.cluster, case.costs, options.systems, case.tell)
+    except ValueError as error:
+        raise setup.SetupError("--systems: %s" % error) from error
+    progress.say(answer.first_line(plan))
+    gbit = answer.breaking_gbit(case, plan)
+    compute = answer.breaking_compute(case, plan)
+    lines = answer.changes(case, plan, options.batch, gbit, compute) + answer.beside(plan)
+    for line in lines + remarks(found):
+        progress.say("  " + line)
+    return plan
+
+
+def show_sweep(options: argparse.Namespace, case: answer.Case, sweep: what_if.Sweep) -> None:
     print("\n".join([""] + what_if.table(sweep)), flush=True)
     if options.svg:
         bits = case.cluster.bits_per_second

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from typing import Iterable, Optional, Sequence
+from typing import Callable, Iterable, Optional, Sequence
 
 from plan import exchanges, ring
 from plan.simulator import simulate
@@ -20,6 +20,11 @@ PUSHES_ONLY = ("signsgd", "dgc", "qsgd", "terngrad", "dithering", "atomo", "powe
 EVEN = 1.02  # a smaller difference than this factor is none
 DDP_BF16 = "ddp_bf16"
 DDP_POWERSGD = "ddp_powersgd"
+Tell = Callable[[str], object]  # is called with a system's name once it is predicted
+
+
+def tell_nobody(name: str) -> None:
+    del name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,7 +135,11 @@ def beside(model: Model, cluster: Cluster) -> list[Prediction]:
 
 
 def make_plan(
-    model: Model, cluster: Cluster, costs: Costs, names: Optional[Iterable[str]] = None
+    model: Model,
+    cluster: Cluster,
+    costs: Costs,
+    names: Optional[Iterable[str]] = None,
+    tell: Tell = tell_nobody,
 ) -> Plan:
     """Predicts all systems, or `names` and the baselines that they and DDP need.
 
@@ -147,7 +156,10 @@ def make_plan(
             )
     needed = {BASELINE} | baselines_of(wanted)
     wanted += sorted(needed - set(wanted))
-    rows = [predict(name, model, cluster, costs) for name in wanted]
+    rows = []
+    for name in wanted:
+        rows.append(predict(name, model, cluster, costs))
+        tell(name)
     by_time = sorted(rows, key=lambda row: row.predicted_ms)
     sent = next(row.sent_bytes for row in rows if row.system == BASELINE)
     compressing = [row for row in by_time if row.sent_bytes < sent]

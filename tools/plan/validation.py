@@ -19,13 +19,12 @@ import os
 import random
 import resource
 import statistics
-import sys
 import time
 from typing import Any, Iterator, Mapping, Optional, Sequence
 
 from bench import common
 from bench.cluster import cluster_bench, net
-from cli import setup
+from cli import progress, setup
 from plan import calibration, check, models, systems
 from plan.terms import Cluster, Model
 from slimps_launch import out_files, schema
@@ -210,18 +209,19 @@ class Run:
         missing = self.missing()[:most]
         if not missing:
             return
-        with check.bench(NODES, "together", self.programs, self.specs) as measure:
+        with check.bench(NODES, "together", self.programs, self.specs) as measure, progress.Bar(
+            len(missing), "jobs"
+        ) as bar:
             for place, name in missing:
                 busy = Busyness()
                 took = measure(name, place.model, place.compute_ms, place.link)
                 others = busy.of_others()
                 self.keep(place, name, took, others)
-                print(
+                progress.note(
                     "%s %s, compute %.0f ms, %s: %.1f ms; others took %.0f %% of the cores"
-                    % (*(place.model, place.link, place.compute_ms, name, took), 100 * others),
-                    file=sys.stderr,
-                    flush=True,
+                    % (*(place.model, place.link, place.compute_ms, name, took), 100 * others)
                 )
+                bar.advance()
 
     def keep(self, place: Place, name: str, took: float, others: float) -> None:
         """Keeps what was measured. Of two measurements of one job, the less disturbed counts."""
@@ -240,10 +240,12 @@ class Run:
 
     def predict(self) -> None:
         """Predicts all jobs, and keeps that."""
-        for job in self.jobs:
-            model = self.models[job["model"]].scaled(job["compute_ms"])
-            found = systems.predict(job["system"], model, cluster_of(job["link"]), self.costs)
-            job["predicted_ms"] = round(found.predicted_ms, 2)
+        with progress.Bar(len(self.jobs), "predictions") as bar:
+            for job in self.jobs:
+                model = self.models[job["model"]].scaled(job["compute_ms"])
+                found = systems.predict(job["system"], model, cluster_of(job["link"]), self.costs)
+                job["predicted_ms"] = round(found.predicted_ms, 2)
+                bar.advance(job["system"])
         save(self.path, self.jobs)
 
 

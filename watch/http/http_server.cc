@@ -5,6 +5,7 @@
 #include <httplib.h>
 #include <limits.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -322,7 +323,12 @@ class HttpServer::Impl final : private httplib::Server {
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const Options& options,
                                                               std::vector<HttpRoute> routes) {
+  // The library ignores SIGPIPE, for the whole process. A connection raises none, and what the
+  // program does on it is the program's choice.
+  struct sigaction chosen = {};
+  sigaction(SIGPIPE, nullptr, &chosen);
   auto impl = std::make_unique<Impl>(options, std::move(routes));
+  sigaction(SIGPIPE, &chosen, nullptr);
   SLIMPS_ASSIGN_OR_RETURN(std::string address, impl->Start());
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl), std::move(address)));
 }

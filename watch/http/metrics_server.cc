@@ -5,7 +5,6 @@
 
 #include <utility>
 
-#include "proto/base/status_copy.h"
 #include "proto/base/status_macros.h"
 #include "watch/metrics_text.h"
 
@@ -20,11 +19,12 @@ absl::StatusOr<std::unique_ptr<HttpServer>> ServeMetrics(const std::string& bind
   if (!is_loopback && token.empty()) {
     SLIMPS_ASSIGN_OR_RETURN(options.token, DrawToken());
   }
-  absl::StatusOr<std::unique_ptr<HttpServer>> server = HttpServer::Start(
-      options,
-      {{.path = "/metrics", .content_type = kMetricsContentType, .content = std::move(text)}});
-  SLIMPS_RETURN_IF_ERROR(Prefixed(server.status(), "--metrics_port"));
-  LOG(INFO) << "metrics at http://" << AddressForOthers((*server)->address()) << "/metrics"
+  SLIMPS_ASSIGN_OR_RETURN(
+      std::unique_ptr<HttpServer> server,
+      HttpServer::Start(
+          options,
+          {{.path = "/metrics", .content_type = kMetricsContentType, .content = std::move(text)}}));
+  LOG(INFO) << "metrics at http://" << AddressForOthers(server->address()) << "/metrics"
             << (is_loopback ? "" : "?token=") << options.token;
   return server;
 }

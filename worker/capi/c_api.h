@@ -215,7 +215,8 @@ SLIMPS_API slimps_status slimps_options_get(slimps_options* options, const char*
 
 /* Reads this worker's place in the job from DMLC_PS_ROOT_URI, DMLC_PS_ROOT_PORT, DMLC_NUM_WORKER,
  * DMLC_NUM_SERVER and DMLC_WORKER_ID (or torchrun's RANK and WORLD_SIZE), as `slimps launch` sets
- * them.
+ * them, and its keys from SLIMPS_KEY_FILE and SLIMPS_SCHEDULER_KEY. SLIMPS_METRICS_PORT and
+ * SLIMPS_WATCH_BIND, where they are set, become options metrics_port and watch_bind.
  * FAILED_PRECONDITION: a variable is missing, or DMLC_ROLE is not worker. */
 SLIMPS_API slimps_status slimps_options_from_environment(slimps_options* options);
 
@@ -228,7 +229,8 @@ typedef struct slimps_store slimps_store;
 
 /* Joins the job and waits until all its nodes are there. `type`: "dist_sync", "dist_device_sync",
  * "dist_async", "dist_ssp"; or, in this process alone, "local" or "device". Copies `options`; NULL:
- * all defaults. */
+ * all defaults.
+ * UNAVAILABLE: metrics_port is in use, or watch_bind is no address of this machine. */
 SLIMPS_API slimps_status slimps_create(const char* type, const slimps_options* options,
                                        slimps_store** store);
 

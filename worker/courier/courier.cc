@@ -204,7 +204,10 @@ void Courier::AnswerItem(uint64_t ticket, Answer answer, std::optional<uint64_t>
     item = items_.Take(ticket);
     if (item.has_value() && items_.size() == 0 && options_.on_travel) options_.on_travel(false);
     // Before `done`, which may push the next round.
-    if (item.has_value() && answer.status.ok()) wants_snapshot = Keep(*item, durable);
+    if (item.has_value() && answer.status.ok()) {
+      wants_snapshot = Keep(*item, durable);
+      if (item->owed) --owed_;
+    }
   }
   if (!item.has_value()) return;  // answered before: a retried item is answered twice
   if (wants_snapshot) options_.on_snapshot_wanted(item->server);
@@ -217,6 +220,7 @@ void Courier::AnswerItem(uint64_t ticket, Answer answer, std::optional<uint64_t>
     TracePassage(item->out, item->handed_over, now);
   }
   item->out.done(std::move(answer));  // without the lock: it may call Dispatch
+  if (item->owed) TellIfReplayed();
 }
 
 bool Courier::Keep(const OutstandingItem& item, std::optional<uint64_t> durable) {
@@ -269,7 +273,7 @@ void Courier::OnServerRestarted(uint32_t server, PeerId peer) {
     const SteadyTime now = options_.clock->Now();
     MutexLock lock(&mutex_);
     if (kept_.has_value()) lacks = kept_->StartReplay(server);
-    items_.OnServerRestarted(server, peer, now);
+    owed_ += items_.OnServerRestarted(server, peer, now);
     stop_.NotifyAll();  // wakes the timer, which sends what is outstanding
   }
   if (!lacks.ok()) return options_.on_not_replayed(lacks.status());
@@ -302,15 +306,29 @@ void Courier::OnReplayed(uint32_t server, const wire::ItemId& id, const absl::St
   ReleaseReplays();  // after the next one is counted
 }
 
-void Courier::HoldReplays() {
+void Courier::HoldReplays(uint64_t epoch) {
   MutexLock lock(&mutex_);
   ++replays_;
+  replayed_epoch_ = epoch;
 }
 
 void Courier::ReleaseReplays() {
-  MutexLock lock(&mutex_);
-  --replays_;
-  replayed_.NotifyAll();
+  {
+    MutexLock lock(&mutex_);
+    --replays_;
+    replayed_.NotifyAll();
+  }
+  TellIfReplayed();
+}
+
+void Courier::TellIfReplayed() {
+  uint64_t epoch = 0;
+  {
+    MutexLock lock(&mutex_);
+    if (replays_ > 0 || owed_ > 0 || !failed_.ok()) return;
+    epoch = replayed_epoch_;
+  }
+  options_.on_replayed(epoch);
 }
 
 void Courier::AwaitReplays(absl::Duration timeout) {

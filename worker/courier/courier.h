@@ -47,6 +47,9 @@ struct CourierOptions {
   // be sent again. On any thread.
   std::function<void(uint32_t server)> on_snapshot_wanted;
   std::function<void(const absl::Status& why)> on_not_replayed;
+  // Called when the servers of this roster have all that they may have acknowledged to this worker.
+  // On any thread.
+  std::function<void(uint64_t epoch)> on_replayed;
   // Called when the first item becomes outstanding, and when none is any more. It must call nobody:
   // the courier's lock is held.
   std::function<void(bool travels)> on_travel;
@@ -91,9 +94,9 @@ class Courier final {
   // may lack, in order, and what it has not answered.
   void OnServerRestarted(uint32_t server, PeerId peer);
 
-  // Holds AwaitReplays from now on, or no longer. For a caller that makes new connections known
-  // before it calls OnServerRestarted.
-  void HoldReplays();
+  // Holds AwaitReplays and on_replayed from now on, or no longer. For a caller that makes the new
+  // connections of a roster known before it calls OnServerRestarted. `epoch` is the roster's.
+  void HoldReplays(uint64_t epoch);
   void ReleaseReplays();
 
   // Waits until servers that were started again have acknowledged all that they were sent again, at
@@ -137,6 +140,7 @@ class Courier final {
   // Sends the next kept item of this partition, and the others as they are answered.
   void ReplayNext(uint32_t server, const wire::ItemId& id);
   void OnReplayed(uint32_t server, const wire::ItemId& id, const absl::Status& status);
+  void TellIfReplayed();
   // Returns true, and keeps the item to be sent again, if the server had no room for it (too many
   // rounds or bytes wait there), is stopping and may be started again, or was started again and has
   // not got the partition's first value yet. Where a server comes back to its address, it may get
@@ -159,6 +163,8 @@ class Courier final {
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   size_t replays_ ABSL_GUARDED_BY(mutex_) = 0;  // items sent again and not answered, and holds
   CondVar replayed_;
+  size_t owed_ ABSL_GUARDED_BY(mutex_) = 0;              // OutstandingItem.owed, not acknowledged
+  uint64_t replayed_epoch_ ABSL_GUARDED_BY(mutex_) = 0;  // of the newest HoldReplays
   CondVar stop_;
   Thread timer_ ABSL_GUARDED_BY(mutex_);
 };

@@ -116,15 +116,19 @@ void OutstandingItems::OnConnectionLost(PeerId server, SteadyTime now) {
   }
 }
 
-void OutstandingItems::OnServerRestarted(uint32_t server, PeerId peer, SteadyTime now) {
+size_t OutstandingItems::OnServerRestarted(uint32_t server, PeerId peer, SteadyTime now) {
   servers_[server] = peer;
   restarted_.insert(server);
   heard_[server] = SteadyTime::InfinitePast();
+  size_t owed = 0;
   for (auto& [ticket, item] : items_) {
     if (item.server != server) continue;
     item.queued = false;
     retries_.Postpone(ticket, now);
+    const bool is_push = std::holds_alternative<wire::PushItem>(item.out.item);
+    if (is_push && !std::exchange(item.owed, true)) ++owed;
   }
+  return owed;
 }
 
 bool OutstandingItems::IsOfKnownKey(uint64_t ticket) const {

@@ -36,6 +36,7 @@ struct OutstandingItem {
   SteadyTime dispatched;
   bool sent_again = false;
   bool queued = false;   // the transport holds it and has not handed it over yet
+  bool owed = false;     // a push that a server's former process may have counted
   int refusals = 0;      // how often a server had no room for it
   absl::Status refusal;  // the last one
 };
@@ -79,8 +80,8 @@ class OutstandingItems final {
   void OnConnectionLost(PeerId server, SteadyTime now);
 
   // Notes that this server was started again, and is reached at `peer` from now on. Makes all its
-  // items due now.
-  void OnServerRestarted(uint32_t server, PeerId peer, SteadyTime now);
+  // items due now. Returns how many became `owed`.
+  size_t OnServerRestarted(uint32_t server, PeerId peer, SteadyTime now);
 
   PeerId PeerOf(uint32_t server) const { return servers_[server]; }
 

@@ -13,6 +13,7 @@
 #include "proto/base/trace/trace.h"
 #include "worker/store/auxiliary_tensors.h"
 #include "worker/store/store_init.h"
+#include "worker/store_metrics.h"
 #include "worker/tensor/host_tensors.h"
 
 namespace slimps {
@@ -81,7 +82,11 @@ absl::Status DistStore::Start() {
     return Report(details);
   });
   const wire::Welcome welcome = node_.membership()->welcome();
-  return welcome.has_codec_map() ? codecs_.OnCodecMap(welcome.codec_map()) : absl::OkStatus();
+  if (welcome.has_codec_map()) SLIMPS_RETURN_IF_ERROR(codecs_.OnCodecMap(welcome.codec_map()));
+  if (options_.metrics_port < 0) return absl::OkStatus();
+  MutexLock lock(&mutex_);
+  SLIMPS_ASSIGN_OR_RETURN(metrics_, ServeStoreMetrics(options_, this));
+  return absl::OkStatus();
 }
 
 // ---- keys and what holds for all of them --------------------------------------------------------
@@ -310,6 +315,10 @@ absl::Status DistStore::Leave() {
 }
 
 absl::Status DistStore::Close() {
+  if (options_.metrics_port >= 0) {
+    MutexLock lock(&mutex_);
+    metrics_ = nullptr;
+  }
   // The others wait for this worker's part of a checkpoint under way.
   if (checkpoints_ != nullptr) checkpoints_->AwaitSaved().IgnoreError();
   const absl::Status closed = node_.Close([this] { return tensors_->Finish(); });

@@ -9,11 +9,12 @@
 //   Checkpoints    the whole job in a folder; with ResidualTransfer, a worker's residuals
 //
 // Shutdown, in this order:
-//   1. drain, leave the job, refuse new work;
-//   2. stop the membership, whose heartbeat thread may call WorkerNode::Fail;
-//   3. stop the courier and the transport: from here on no callback runs except those of the push
+//   1. stop serving metrics, which ask for reports;
+//   2. drain, leave the job, refuse new work;
+//   3. stop the membership, whose heartbeat thread may call WorkerNode::Fail;
+//   4. stop the courier and the transport: from here on no callback runs except those of the push
 //      and the pull thread;
-//   4. destroy the members, the push thread first: it calls PullMerger and WorkerNode::Fail.
+//   5. destroy the members, the push thread first: it calls PullMerger and WorkerNode::Fail.
 // Failure: WorkerNode::Fail keeps the first error, ends every wait of every stage with it, and
 // makes every later call return it. A stage that fails calls it. The membership calls it when
 // another node is lost or has failed.
@@ -28,9 +29,12 @@
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "proto/base/mutex.h"
 #include "proto/net/transport.h"
+#include "watch/http/http_server.h"
 #include "watch/node_report.pb.h"
 #include "worker/activity.h"
 #include "worker/combination.h"
@@ -143,6 +147,10 @@ class DistStore final : public KVStore {
   std::unique_ptr<ResidualTransfer> residuals_;
   std::unique_ptr<Checkpoints> checkpoints_;  // its thread uses those above
   std::unique_ptr<WarmUpEnd> warm_up_;
+
+  Mutex mutex_;
+  // Null: nobody asks for metrics, or the store is closed. Declared last: it reads those above.
+  std::unique_ptr<HttpServer> metrics_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace slimps

@@ -90,10 +90,7 @@ absl::Status RankReturn::TakeUp(const std::vector<TensorPlan>& tensors, Combine 
   uint64_t next_round = next_round_;
   for (const Asked& one : all) next_round = std::max(next_round, one.standing.next_round());
   SLIMPS_RETURN_IF_ERROR(Check(all, next_round, hindrance));
-  size_t pushes = 0;
-  if (was_away()) SLIMPS_RETURN_IF_ERROR(AwaitOthers(next_round, &all, &pushes));
-  SLIMPS_RETURN_IF_ERROR(
-      PushNothing([next_round](const wire::Standing&) { return next_round; }, &all, &pushes));
+  SLIMPS_ASSIGN_OR_RETURN(const size_t pushes, PushNothing(next_round, &all));
   LOG(INFO) << "worker " << node_->rank() << " took its rank back and goes on with round "
             << next_round << "; its former process left " << pushes
             << " pushes out, whose rounds are complete without them, and its residuals are lost";
@@ -121,13 +118,13 @@ absl::Status RankReturn::Check(const std::vector<Asked>& asked, uint64_t next_ro
     if (standing.optimizer() == wire::OptimizerSpec::ONEBIT_ADAM) {
       hindrance = "its optimizer is onebit_adam";
     }
-    if (standing.newest() == 0 || was_away()) continue;
+    if (standing.newest() == 0) continue;
     if (standing.next_round() + kRoundsAhead < next_round ||
         standing.newest() > standing.next_round() + kRoundsAhead) {
       return absl::DataLossError(absl::StrCat(
-          who, ": its former process pushed rounds up to ", next_round - 1, " and others up to ",
-          standing.newest(), ", but of key ", one.key.typed_name(), " server ", one.server,
-          " has its pushes up to round ", standing.next_round() - 1,
+          who, ": the job is done with its rounds up to ", next_round - 1, ", but of key ",
+          one.key.typed_name(), ", which others pushed up to round ", standing.newest(),
+          ", server ", one.server, " is done with its rounds up to ", standing.next_round() - 1,
           " alone: some were lost with the process and the server, or not every step pushes the "
           "key"));
     }
@@ -140,55 +137,26 @@ absl::Status RankReturn::Check(const std::vector<Asked>& asked, uint64_t next_ro
                    "another optimizer"));
 }
 
-bool RankReturn::was_away() const { return node_->membership()->welcome().was_away(); }
-
-absl::Status RankReturn::AwaitOthers(uint64_t next_round, std::vector<Asked>* all, size_t* pushes) {
-  const auto lags = [next_round](const Asked& one) {
-    return one.standing.newest() > 0 && one.standing.newest() + 1 + kRoundsAhead < next_round;
-  };
-  // The job goes on: what is pushed from next_round on is for this process to answer.
-  const auto open_before = [next_round](const wire::Standing& standing) {
-    return std::min(standing.newest() + 1, next_round);
-  };
-  SteadyTime end = options_.clock->Now() + options_.patience;
-  for (;;) {
-    const auto late = std::ranges::find_if(*all, lags);
-    if (late == all->end()) return absl::OkStatus();
-    if (options_.clock->Now() >= end) {
-      return absl::DataLossError(absl::StrCat(
-          "worker ", node_->rank(), " was started again: the job is at round ", next_round - 1,
-          ", but nobody has pushed key ", late->key.typed_name(), " beyond round ",
-          late->standing.newest(), "; expected that every step pushes every key"));
-    }
-    const size_t before = *pushes;
-    SLIMPS_RETURN_IF_ERROR(PushNothing(open_before, all, pushes));
-    if (*pushes > before) end = options_.clock->Now() + options_.patience;
-    Pause();
-    SLIMPS_RETURN_IF_ERROR(Ask(all));
-    JoinTensors(all);
-  }
-}
-
-absl::Status RankReturn::PushNothing(absl::FunctionRef<uint64_t(const wire::Standing&)> end_of,
-                                     std::vector<Asked>* all, size_t* pushes) {
+absl::StatusOr<size_t> RankReturn::PushNothing(uint64_t next_round, std::vector<Asked>* all) {
   ItemGathering gathering(node_->courier(), {});
+  size_t pushes = 0;
   const auto push = [&](const Asked& one, uint64_t round) {
     wire::PushItem nothing = one.nothing;
     nothing.set_round(round);
     gathering.Add(
         one.server,
         {.item = std::move(nothing), .payload = {}, .key_name = one.key.typed_name(), .done = {}});
-    ++*pushes;
+    ++pushes;
   };
   for (Asked& one : *all) {
     if (one.standing.newest() == 0) continue;
     for (const uint64_t round : one.standing.holes()) push(one, round);
-    const uint64_t end = end_of(one.standing);
-    for (uint64_t round = one.standing.next_round(); round < end; ++round) push(one, round);
+    for (uint64_t round = one.standing.next_round(); round < next_round; ++round) push(one, round);
     one.standing.clear_holes();
-    one.standing.set_next_round(std::max(one.standing.next_round(), end));
+    one.standing.set_next_round(next_round);
   }
-  return node_->AwaitAnswers(gathering).status();
+  SLIMPS_RETURN_IF_ERROR(node_->AwaitAnswers(gathering).status());
+  return pushes;
 }
 
 }  // namespace slimps

@@ -28,8 +28,8 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "compress/codec/codec.h"
 #include "proto/base/clock.h"
 #include "proto/base/mutex.h"
@@ -84,15 +84,8 @@ class RankReturn final {
   absl::Status Check(const std::vector<Asked>& asked, uint64_t next_round,
                      const char* hindrance) const;
   // Pushes nothing in the rounds of each partition that are open for this rank and come before
-  // `end_of` it. Adds to `pushes`.
-  absl::Status PushNothing(absl::FunctionRef<uint64_t(const wire::Standing&)> end_of,
-                           std::vector<Asked>* all, size_t* pushes);
-  // The job went on without this rank. So a server that was started anew meanwhile may still be
-  // sent rounds by the others, which wait for this rank again. Pushes nothing in those before
-  // `next_round` as they come, until every tensor that has rounds is near it.
-  // DataLoss: nothing came within the patience.
-  absl::Status AwaitOthers(uint64_t next_round, std::vector<Asked>* all, size_t* pushes);
-  bool was_away() const;
+  // `next_round`. Returns how many pushes that were.
+  absl::StatusOr<size_t> PushNothing(uint64_t next_round, std::vector<Asked>* all);
 
   WorkerNode* const node_;
   KeyTable* const keys_;

@@ -77,6 +77,7 @@ absl::Status WorkerNode::Join() {
                                 : std::nullopt,
           .on_snapshot_wanted = [this](uint32_t server) { WishSnapshot(server); },
           .on_not_replayed = [this](const absl::Status& why) { Fail(why, Cause::kOurs); },
+          .on_replayed = [this](uint64_t epoch) { membership_.SetSavedEpoch(epoch); },
           .on_travel = [this](bool travels) { activity_->SetTravels(travels); },
           .clock = options_.clock,
           .on_out_of_memory = on_out_of_memory_});
@@ -85,8 +86,9 @@ absl::Status WorkerNode::Join() {
 
 void WorkerNode::FollowRoster() {
   MutexLock lock(&following_);
-  courier_->HoldReplays();  // before a call can find the new connection
-  const auto restarted = servers_.Follow(membership_.roster());
+  const wire::Roster roster = membership_.roster();
+  courier_->HoldReplays(roster.epoch());  // before a call can find the new connection
+  const auto restarted = servers_.Follow(roster);
   if (restarted.ok()) {
     if (!restarted->empty() && !former_saved_.load()) {
       Fail(absl::DataLossError(absl::StrCat(

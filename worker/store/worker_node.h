@@ -137,12 +137,8 @@ class WorkerNode final : private MessageSink {
   void EndReturn();
 
   // Says that the servers' snapshots have all that they counted of the former process, which nobody
-  // can send again. Before that, a server that is started again fails a returning worker. The
-  // scheduler is told, too (Heartbeat.saved_epoch).
-  void NoteFormerSaved() {
-    former_saved_.store(true);
-    membership_.SetSavedEpoch(membership_.roster().epoch());
-  }
+  // can send again. Before that, a server that is started again fails a returning worker.
+  void NoteFormerSaved() { former_saved_.store(true); }
 
   uint32_t rank() const { return membership_.rank(); }
   TransportStats transport_stats() const { return transport_->stats(); }

@@ -15,6 +15,7 @@
 #ifndef SLIMPS_PROTO_NET_MEMBERSHIP_MEMBERSHIP_STATE_H_
 #define SLIMPS_PROTO_NET_MEMBERSHIP_MEMBERSHIP_STATE_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -133,7 +134,7 @@ class MembershipState final {
   void EndReturn();
 
   // What heartbeats say from now on (Heartbeat.saved_epoch).
-  void SetSavedEpoch(uint64_t epoch) { saved_epoch_ = epoch; }
+  void SetSavedEpoch(uint64_t epoch) { saved_epoch_ = std::max(saved_epoch_, epoch); }
 
   // Returns what the scheduler's newest echo said (Heartbeat.wants_details).
   bool wants_details() const { return wants_details_; }

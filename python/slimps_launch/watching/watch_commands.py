@@ -17,11 +17,23 @@ SILENT_FOR_S = 10  # then top takes the job as over
 OVER = ("done", "failed")
 
 
+def encoding():
+    return getattr(sys.stdout, "encoding", None) or "utf-8"
+
+
 def say(lines, end="\n"):
     """Prints lines. What the terminal has no letters for becomes a question mark."""
-    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    text = "\n".join(lines).encode(encoding, "replace").decode(encoding)
+    text = "\n".join(lines).encode(encoding(), "replace").decode(encoding())
     print(text, end=end, flush=True)
+
+
+def told(state):
+    """Returns the lines of a state, with curves of letters that the terminal has."""
+    try:
+        words.BLOCKS.encode(encoding())
+    except UnicodeEncodeError:
+        return words.status(state, words.ASCII)
+    return words.status(state)
 
 
 def status(arguments):
@@ -35,7 +47,7 @@ def status(arguments):
     options = parser.parse_args(arguments)
     source.check(parser, options)
     state = source.find(options, os.environ).ask()
-    say([json.dumps(state, indent=1)] if options.json else words.status(state))
+    say([json.dumps(state, indent=1)] if options.json else told(state))
     return 0
 
 
@@ -93,13 +105,13 @@ class Top:
                     with contextlib.suppress(errors.LaunchError):
                         self.asked = self.find_again(self.asked)
         if self.is_terminal:
-            say(words.status(state))
+            say(told(state))
         if self.now() - heard >= SILENT_FOR_S:
             say(["no answer for %d s: the job is over, or its scheduler is gone" % SILENT_FOR_S])
         return state
 
     def draw(self, state, silent):
-        lines = words.status(state)
+        lines = told(state)
         if silent >= 2:
             lines.insert(0, "no answer since %d s; this is what was said last" % silent)
         if not self.is_terminal:

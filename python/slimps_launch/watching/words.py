@@ -2,12 +2,15 @@
 """A job's state in words, as the page shows it. Pure."""
 
 import collections
+import functools
 
 MOST_NODES = 16  # of a role; beyond it only those in trouble have a line
 MOST_TENSORS = 10
 MOST_EVENTS = 8
-MOST_IN_TIMELINE = 4
 BAR_LETTERS = 40
+HISTORY_S = 60
+BLOCKS = "▁▂▃▄▅▆▇█"
+ASCII = "_.:-=+*#"  # where the terminal has no blocks
 HEALTHY = ("ok", "waiting", "left")
 ABSENT = ("gone", "missing", "away", "left")
 
@@ -68,6 +71,10 @@ def codec_name(codec):
     return "raw" if codec in ("", "none") else codec
 
 
+def counted(count, word):
+    return "%d %s%s" % (count, word, "" if count == 1 else "s")
+
+
 def printable(text):
     """Names come from peers: without the letters that steer a terminal."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)
@@ -105,19 +112,18 @@ def head(state):
     there = collections.Counter(
         node["role"] for node in state["nodes"] if node["state"] not in ABSENT
     )
-    round_number = "" if job["round"] is None else ", round %d" % job["round"]
-    yield "job %s: %s, %s%s; %d of %d workers, %d of %d servers are there" % (
+    yield "job %s: %s, %s, round %s; %d of %s, %d of %s there" % (
         job["id"],
         job["phase"],
         clock(job["seconds"]),
-        round_number,
+        whole(job["round"]),
         there["worker"],
-        job["num_workers"],
+        counted(job["num_workers"], "worker"),
         there["server"],
-        job["num_servers"],
+        counted(job["num_servers"], "server"),
     )
     if job["why"]:
-        yield ("failed: " if job["phase"] == "failed" else "now: ") + job["why"]
+        yield "failed: " + job["why"]
     for stall in state["stalls"]:
         yield "stalled for %s: %s" % (duration(stall["seconds"]), stall["text"])
     if state["advice"]:
@@ -156,7 +162,7 @@ def nodes(state):
         shown += [node for node in of_role if node["state"] not in HEALTHY]
         counts = collections.Counter(node["state"] for node in healthy)
         in_words = ", ".join("%d %s" % (count, word) for word, count in counts.items())
-        others.append("%d other %ss: %s" % (len(healthy), role, in_words))
+        others.append("%s: %s" % (counted(len(healthy), "other " + role), in_words))
     heads = ["node", "state", "heard", "round", "push", "pull", "queue", "restarts", "host", ""]
     rows = [
         [
@@ -181,14 +187,12 @@ def events(state):
     return ["%8s  %s" % (clock(event["t"]), event["text"]) for event in newest]
 
 
-def how(codec, threshold, by_tensor):
+def how(codec, threshold):
     if codec_name(codec) == "raw":
         return "raw"
-    if threshold is None and by_tensor:
-        return "as decided by tensor"
     if threshold is None:
         return "raw, since %s pays for no size" % codec
-    return "%s from %d bytes on" % (codec, threshold)
+    return "%s from %s on" % (codec, counted(threshold, "byte"))
 
 
 def decision(state):
@@ -196,12 +200,13 @@ def decision(state):
     if made is None:
         yield "nothing is decided yet"
         return
-    yield "pushes: %s; pulls: %s" % (
-        how(made["codec"], made["threshold_bytes"], bool(made["keys"])),
-        how(made["pull_codec"], made["pull_threshold_bytes"], bool(made["keys"])),
-    )
-    if made["policy"] or made["reason"]:
-        yield "policy %s: %s" % (made["policy"] or "-", made["reason"] or "-")
+    if made["policy"]:
+        yield "policy %s decides by tensor: %s" % (made["policy"], made["reason"])
+    else:
+        yield "pushes: %s; pulls: %s" % (
+            how(made["codec"], made["threshold_bytes"]),
+            how(made["pull_codec"], made["pull_threshold_bytes"]),
+        )
     if made["table"]:
         rows = []
         for row in made["table"]:
@@ -213,12 +218,7 @@ def decision(state):
         yield from table(heads, rows, right=range(1, 6))
     chosen = collections.Counter((key["codec"], key["reason"]) for key in made["keys"])
     for (codec, reason), count in chosen.most_common(MOST_TENSORS):
-        yield "%d tensor%s %s: %s" % (
-            count,
-            "" if count == 1 else "s",
-            codec_name(codec),
-            reason or "-",
-        )
+        yield "%s %s: %s" % (counted(count, "tensor"), codec_name(codec), reason or "-")
 
 
 def tensors(state):
@@ -238,36 +238,64 @@ def tensors(state):
     heads = ["tensor", "elements", "servers", "codec", "rounds", "pushed", "pulled"]
     lines = table(heads, rows, right=(1, 4, 5, 6)) if rows else []
     if len(ordered) > MOST_TENSORS:
-        lines.append("%d further tensors; --json has all" % (len(ordered) - MOST_TENSORS))
+        rest = counted(len(ordered) - MOST_TENSORS, "further tensor")
+        lines.append(rest + "; --json has all")
     return lines
 
 
 def timeline(state):
-    """A line per node and stage; "#" is where it works."""
-    ends = collections.defaultdict(float)
-    lanes = collections.defaultdict(list)
+    """A line per stage; "#" is where it works."""
+    stages = collections.defaultdict(list)
     for span in state["timeline"]:
-        ends[name_of(span)] = max(ends[name_of(span)], span["end_s"])
-        lanes[name_of(span), span["stage"]].append(span)
-    last = max(ends.values(), default=0)
-    latest = sorted(ends, key=lambda name: -ends[name])[:MOST_IN_TIMELINE]
+        stages[span["stage"]].append(span)
+    last = max((span["end_s"] for span in state["timeline"]), default=0)
+    if last <= 0:
+        return []
     rows = []
-    for (name, stage), spans in lanes.items():
-        if name not in latest or last <= 0:
-            continue
+    for stage, spans in stages.items():
         bar = ["."] * BAR_LETTERS
         for span in spans:
             begin = min(max(int(BAR_LETTERS * span["begin_s"] / last), 0), BAR_LETTERS - 1)
             end = min(max(int(BAR_LETTERS * span["end_s"] / last), begin + 1), BAR_LETTERS)
             bar[begin:end] = "#" * (end - begin)
-        rows.append([name, stage, "".join(bar)])
-    return table(["newest round", "stage", "0 to " + duration(last)], rows) if rows else []
+        rows.append([stage, "".join(bar)])
+    head = "newest round of " + name_of(state["timeline"][0])
+    return table([head, "0 to " + duration(last)], rows)
 
 
-def status(state):
-    """Returns the lines of `slimps status`, the most urgent first."""
+def curve(values, top, letters):
+    """Returns a letter for each value: the last of `letters` is `top`, a space is unknown."""
+    steps = len(letters) - 1
+    return "".join(
+        " " if value is None else letters[round(steps * min(value / top, 1)) if top else 0]
+        for value in values
+    )
+
+
+def over_time(state, letters):
+    points = state["history"]
+    points = [point for point in points if point["t"] > points[-1]["t"] - HISTORY_S]
+    rows = []
+    for title, field, show, top in (
+        ("push", "push_bytes_per_s", rate, None),
+        ("pull", "pull_bytes_per_s", rate, None),
+        ("rounds/s", "rounds_per_s", number, None),
+        ("overlap", "overlap", percent, 1),
+    ):
+        values = [point[field] for point in points]
+        most = max((value for value in values if value is not None), default=None)
+        if values:
+            drawn = curve(values, top or most, letters)
+            rows.append([title, show(values[-1]), show(most), drawn])
+    heads = ["over time", "newest", "most", "the newest %d s" % HISTORY_S]
+    return table(heads, rows, right=(1, 2)) if rows else []
+
+
+def status(state, letters=BLOCKS):
+    """Returns the lines of `slimps status`, the most urgent first. Curves are of `letters`."""
     lines = []
-    for section in (head, figures, nodes, events, decision, tensors, timeline):
+    curves = functools.partial(over_time, letters=letters)
+    for section in (head, figures, nodes, curves, events, decision, tensors, timeline):
         found = [printable(line) for line in section(state)]
         lines += [""] * bool(lines and found) + found
     return lines

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// One worker of a real job through libslimps.so, for c_api_test.py. Runs scenario argv[1] on a
-// store of type argv[2]. Prints "well" at the end. A failed check ends it with status 1.
+// One worker of a real job through libslimps.so, for Python tests. Runs scenario argv[1] on a store
+// of type argv[2]. Prints "well" at the end. A failed check ends it with status 1.
 #include "tests/cluster/processes/c_api_worker.h"
 
+#include <semaphore.h>
+
+#include <cerrno>
 #include <cmath>
 #include <condition_variable>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <map>
@@ -271,6 +275,19 @@ void Leave(const Worker& worker) {
   CHECK(out[0] == static_cast<float>(worker.workers - 1));
 }
 
+// Worker 1 comes to each barrier but the first when it gets SIGUSR1. Nobody leaves before the last
+// one, so the scheduler sees the second one end.
+void LateBarrier(const Worker& worker) {
+  static sem_t signals;
+  CHECK(sem_init(&signals, 0, 0) == 0);
+  CHECK(std::signal(SIGUSR1, [](int) { (void)sem_post(&signals); }) != SIG_ERR);
+  CHECK_OK(slimps_barrier(worker.store));
+  for (int barrier = 0; barrier < 2; ++barrier) {
+    while (worker.rank == 1 && sem_wait(&signals) != 0) CHECK(errno == EINTR);
+    CHECK_OK(slimps_barrier(worker.store));
+  }
+}
+
 // Initialises keys of 32 MiB each until the one server has no memory left.
 void ServerWithoutMemory(const Worker& worker) {
   const std::vector<float> values(size_t{8} << 20);
@@ -301,6 +318,7 @@ const std::map<std::string, Scenario> kScenarios = {
     {"states", States},
     {"wrong_optimizer", WrongOptimizer},
     {"leave", Leave},
+    {"late_barrier", LateBarrier},
     {"residuals", Residuals},
     {"decision", Decision},
     {"train_in_background", TrainInBackground},

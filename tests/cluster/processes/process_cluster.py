@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A job of real processes on loopback, for tests that kill some of them."""
 
+import http.client
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,6 +13,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.append(os.path.join(os.path.dirname(os.path.dirname(HERE)), "repo"))
 
 from eventually import eventually  # noqa: E402
+
+METRICS = re.compile(r"metrics at http://(127\.0\.0\.1:\d+)/metrics\n")
 
 
 class ProcessCluster:
@@ -116,6 +120,17 @@ class ProcessCluster:
 
     def wait_for_all(self, seconds=60.0):
         return self.wait_for_end(list(self.processes), seconds)
+
+    def metrics_of(self, name):
+        """Returns the text at the address of metrics that the process has logged."""
+        self.wait_for(lambda: METRICS.search(self.output(name)), "the metrics of " + name)
+        address = METRICS.search(self.output(name)).group(1)
+        connection = http.client.HTTPConnection(address, timeout=60)
+        try:
+            connection.request("GET", "/metrics")
+            return connection.getresponse().read().decode()
+        finally:
+            connection.close()
 
     def listening_ports(self):
         """Returns the ports of the scheduler and the servers, as they print them."""

@@ -124,7 +124,9 @@ class RestartsTest(unittest.TestCase):
     def test_workers_come_back_with_backup_model_and_one_bit(self):
         self.check_workers_come_back(BOTH_WAYS)
 
-    def test_the_job_goes_on_without_a_worker_and_takes_it_back(self):
+    def check_an_absent_worker_is_taken_back(self, come_back):
+        """Lets the job go on without worker 1, kills server 0, and starts both again by
+        `come_back(cluster, start_server, start_worker)`."""
         weights = os.path.join(os.environ.get("TEST_TMPDIR", "/tmp"), "weights")
         flags = TRAIN + ["--epochs", "400", "--log_every", "50"]
         flags += ["--save_weights", weights + "{rank}"]
@@ -141,15 +143,33 @@ class RestartsTest(unittest.TestCase):
             time.sleep(1.0)
             cluster.kill("server0")
             cluster.wait_for_end(["server0"])
-            cluster.start_server(0)
-            cluster.wait_for_line("worker0", "was started again")
-            cluster.start_worker(1, [cluster.worker] + flags)
+            come_back(
+                cluster,
+                lambda: cluster.start_server(0),
+                lambda: cluster.start_worker(1, [cluster.worker] + flags),
+            )
             cluster.wait_for_line("worker1", "took its rank back")
             statuses = cluster.wait_for_all(200.0)
             outputs = {name: cluster.output(name) for name in statuses}
         self.assertEqual(set(statuses.values()), {0}, (statuses, outputs))
         self.assertEqual(read(weights + "0"), read(weights + "1"))
         self.assertEqual(read(weights + "0"), read(weights + "2"))
+
+    def test_the_job_goes_on_without_a_worker_and_takes_it_back(self):
+        def come_back(cluster, start_server, start_worker):
+            start_server()
+            cluster.wait_for_line("worker0", "was started again")
+            start_worker()
+
+        self.check_an_absent_worker_is_taken_back(come_back)
+
+    def test_also_while_a_server_is_gone(self):
+        def come_back(cluster, start_server, start_worker):
+            start_worker()
+            cluster.wait_for_line("scheduler", "not yet: a server is gone")
+            start_server()
+
+        self.check_an_absent_worker_is_taken_back(come_back)
 
 
 if __name__ == "__main__":

@@ -50,6 +50,20 @@ class StallTest(unittest.TestCase):
             cluster.kill("server1", signal.SIGCONT)
             cluster.wait_for_line("scheduler", "server 1 is heard again after ")
 
+    def test_who_is_missing_at_a_barrier_is_named_until_it_comes(self):
+        worker = "tests/cluster/processes/c_api_worker"
+        flags = ["late_barrier", "dist_sync"]
+        with ProcessCluster(2, 1, flags, scheduler_flags=FLAGS, worker=worker) as cluster:
+            named = re.compile(
+                r'barrier "kvstore/barrier" waits [\d.]+ s for worker 1; '
+                r"worker 1: last call barrier [\d.]+ s ago"
+            )
+            cluster.wait_for(lambda: named.search(cluster.output("scheduler")), named.pattern)
+            cluster.kill("worker1", signal.SIGUSR1)
+            cluster.wait_for_line("scheduler", 'barrier "kvstore/barrier" goes on after ')
+            cluster.kill("worker1", signal.SIGUSR1)
+            self.assertEqual({0}, set(cluster.wait_for_all().values()))
+
     def test_a_node_that_does_not_come_is_named(self):
         with ProcessCluster(2, 1, TRAIN, scheduler_flags=FLAGS, worker=None) as cluster:
             cluster.start_worker(0, ["worker/slimps_worker"] + TRAIN)

@@ -40,17 +40,7 @@ class RankReturnTest : public testing::TestWithParam<uint32_t> {
     options.scheduler.restart_timeout = absl::Seconds(60);
     options.wrap = [this](uint32_t worker,
                           std::unique_ptr<Transport> inner) -> std::unique_ptr<Transport> {
-      if (worker != dies()) return inner;
-      if (processes_.fetch_add(1) > 0) {
-        return std::make_unique<HookedTransport>(std::move(inner), [this](const Message& message) {
-          const int asks = message.header.has_init() ? ++asks_ : 0;
-          for (const auto& [number, asked] :
-               {std::pair(1, &asked_), std::pair(2, &asked_again_), std::pair(5, &asked_often_)}) {
-            if (asks == number) asked->Notify();
-          }
-          return absl::OkStatus();
-        });
-      }
+      if (worker != dies() || processes_.fetch_add(1) > 0) return inner;
       return std::make_unique<HookedTransport>(std::move(inner), [this](const Message&) {
         return dead_.load() ? absl::ResourceExhaustedError("dead") : absl::OkStatus();
       });
@@ -128,9 +118,6 @@ class RankReturnTest : public testing::TestWithParam<uint32_t> {
 
   std::atomic<int> processes_{0};
   std::atomic<bool> dead_{false};
-  std::atomic<int> asks_{0};
-  // The new process has asked where partitions stand: once, twice, five times.
-  absl::Notification asked_, asked_again_, asked_often_;
   float a_ = 0, b_ = 0;
 };
 
@@ -169,26 +156,6 @@ class WorkerAwayTest : public RankReturnTest {
     const auto store = cluster->JoinWorker(dies());
     ASSERT_STATUS_OK(store.status());
     after(store->get());
-  }
-
-  // Trains round 1 in the first process and, from round 5 on, in the second.
-  void ReturnInRound5(InProcessCluster* cluster) {
-    const auto before = [](KVStore* store) { Train(1, 1, store); };
-    Return(cluster, before, [this](KVStore* store) {
-      Start(1, store);
-      EXPECT_EQ(store->former_rounds(), 4u);
-      is_back_.Notify();
-      Train(5, 6, store);
-      ASSERT_STATUS_OK(store->Close());
-    });
-  }
-
-  // Trains rounds 2 to 4 of a, and not of b.
-  static void TrainAlone(KVStore* store) {
-    for (int round = 2; round <= 4; ++round) {
-      Push("a", store);
-      Pull("a", store);
-    }
   }
 
   static void SetMean(KVStore* store) {
@@ -238,73 +205,20 @@ TEST_P(WorkerAwayTest, RoundsGoOnWithoutItUntilItReturnsAndMeansAreOverWhoContri
   EXPECT_EQ(b_, 1.5f * 3 + alone * 4);
 }
 
-// As after a server was started anew, and still gets the rounds that the others kept.
-TEST_P(WorkerAwayTest, RoundsThatAServerLagsBehindWithAreNotTakenForLost) {
-  InProcessCluster cluster(Options());
-  Thread lives("lives", [&] {
-    const auto store = cluster.JoinWorker(1 - dies());
-    ASSERT_STATUS_OK(store.status());
-    Start(1, store->get());
-    Train(1, 1, store->get());
-    TrainAlone(store->get());
-    trained_alone_.Notify();
-    asked_.WaitForNotification();
-    for (int round = 2; round <= 4; ++round) Push("b", store->get());
-    is_back_.WaitForNotification();
-    Train(5, 6, store->get());
-    a_ = Pull("a", store->get());
-    b_ = Pull("b", store->get());
-    ASSERT_STATUS_OK((*store)->Close());
-  });
-  Thread returns("returns", [&] { ReturnInRound5(&cluster); });
-  lives.Join();
-  returns.Join();
-  EXPECT_EQ(a_, 3 * 3 + 3 * static_cast<float>(2 - dies()));
-  EXPECT_EQ(b_, a_);
-}
-
-TEST_P(WorkerAwayTest, TheRoundThatOthersBeginMeanwhileIsTheFirstOfTheNewProcess) {
-  InProcessCluster cluster(Options());
-  Thread lives("lives", [&] {
-    const auto store = cluster.JoinWorker(1 - dies());
-    ASSERT_STATUS_OK(store.status());
-    Start(1, store->get());
-    Train(1, 1, store->get());
-    TrainAlone(store->get());
-    trained_alone_.Notify();
-    asked_again_.WaitForNotification();
-    Push("a", store->get());  // in round 5
-    ASSERT_STATUS_OK((*store)->Wait());
-    asked_often_.WaitForNotification();
-    for (int round = 2; round <= 5; ++round) Push("b", store->get());
-    is_back_.WaitForNotification();
-    Pull("a", store->get());
-    Pull("b", store->get());
-    Train(6, 6, store->get());
-    a_ = Pull("a", store->get());
-    b_ = Pull("b", store->get());
-    ASSERT_STATUS_OK((*store)->Close());
-  });
-  Thread returns("returns", [&] { ReturnInRound5(&cluster); });
-  lives.Join();
-  returns.Join();
-  EXPECT_EQ(a_, 3 * 3 + 3 * static_cast<float>(2 - dies()));
-  EXPECT_EQ(b_, a_);
-}
-
 TEST_P(WorkerAwayTest, AKeyThatNoStepPushesAnyMoreEndsTheJob) {
   ClusterOptions options = Options();
   options.job_fails = true;
-  options.store.timeout = absl::Seconds(6);
   InProcessCluster cluster(options);
   Thread lives("lives", [&] {
     const auto store = cluster.JoinWorker(1 - dies());
     ASSERT_STATUS_OK(store.status());
     Start(1, store->get());
     Train(1, 1, store->get());
-    TrainAlone(store->get());
+    for (int round = 2; round <= 4; ++round) {
+      Push("a", store->get());
+      Pull("a", store->get());
+    }
     trained_alone_.Notify();
-    asked_.WaitForNotification();
     Values values(3, 1);
     while ((*store)->PushPull(Key("a"), values, values, 0).ok()) {
     }
@@ -317,7 +231,7 @@ TEST_P(WorkerAwayTest, AKeyThatNoStepPushesAnyMoreEndsTheJob) {
                                                {.key = Key("b"), .shape = {3}, .value = zeros}});
       EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
       EXPECT_THAT(std::string(status.message()),
-                  HasSubstr("nobody has pushed key s:b beyond round 1"));
+                  HasSubstr("of key s:b, which others pushed up to round 1,"));
       store->Abort(status);
     });
   });

@@ -169,6 +169,23 @@ TEST_F(JobWatchTest, ALateNodeIsShownAsSlowBeforeALineSaysSo) {
   EXPECT_THAT(Observe(5.5), ElementsAre("worker 1 has not been heard for 2.6 s"));
 }
 
+TEST_F(JobWatchTest, AnEventSaysHowManyKeysAPolicyDecides) {
+  wire::CodecMap& map = view_.decision.emplace();
+  map.set_version(1);
+  map.set_from_round(7);
+  map.set_policy("lgreco");
+  map.set_reason("lgreco: the uniform setting");
+  map.add_entries();
+  Observe(1);
+  EXPECT_EQ("decision 1, from round 7 on: policy lgreco, 1 key; lgreco: the uniform setting",
+            watch_->Json()["events"][0]["text"]);
+  map.set_version(2);
+  map.add_entries();
+  Observe(2);
+  EXPECT_EQ("decision 2, from round 7 on: policy lgreco, 2 keys; lgreco: the uniform setting",
+            watch_->Json()["events"][0]["text"]);
+}
+
 TEST_F(JobWatchTest, ALongNameIsCutAndStillNamesItsKey) {
   const std::string name(1000, 'x');
   watch::NodeReport report;

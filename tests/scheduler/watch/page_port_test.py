@@ -69,6 +69,7 @@ class WatchedTest(unittest.TestCase):
 
     def test_the_page_wants_its_token_and_a_policy_guards_it(self):
         self.start("--page_port=0")
+        self.assertIn(" for 2 workers and 1 server\n", self.logged())
         port, token = self.page()
         for path in ("/", "/?token=", "/?token=" + "0" * 32, "/job.json", "/events", "/x"):
             answer = self.ask(port, path)

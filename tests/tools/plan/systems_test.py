@@ -45,6 +45,15 @@ class SystemsTest(unittest.TestCase):
         )
         self.assertEqual([True] * 6 + [False] * 2, [row.ours for row in plan.systems])
 
+    def test_each_prediction_is_told_with_its_system(self):
+        told = []
+        given = dataclasses.replace(case(workers=2), tell=told.append)
+        plan = systems.make_plan(given.model, given.cluster, given.costs, tell=given.tell)
+        self.assertEqual([row.system for row in plan.systems if row.ours], told)
+        told.clear()
+        given.at_gbit(0.5).predicted("1bit")
+        self.assertEqual(["1bit"], told)
+
     def test_the_baseline_is_bf16_both_ways_with_the_same_means(self):
         base, best = systems.find("bf16+backup"), systems.find("1bit+backup")
         self.assertEqual(System("bf16+backup", "bf16", "bf16", backup=True), base)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "watch/http/metrics_server.h"
 
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/clock.h"
+#include "tests/watch/http/asking.h"
 #include "watch/http/connection.h"
 #include "watch/http/http_server.h"
 #include "watch/metrics.h"
@@ -22,33 +23,6 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-
-bool Connect(int socket_fd, const std::string& address) {
-  sockaddr_in to = {};
-  to.sin_family = AF_INET;
-  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  to.sin_port = htons(static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
-  return connect(socket_fd, reinterpret_cast<sockaddr*>(&to), sizeof(to)) == 0;
-}
-
-// Sends `request` to "127.0.0.1:PORT". Returns all that comes back.
-std::string Ask(const std::string& address, const std::string& request) {
-  const int socket_fd = socket(AF_INET, SOCK_STREAM, 0);
-  EXPECT_TRUE(Connect(socket_fd, address));
-  EXPECT_EQ(static_cast<ssize_t>(request.size()),
-            send(socket_fd, request.data(), request.size(), MSG_NOSIGNAL));
-  std::string answer;
-  char buffer[4096];
-  for (ssize_t n = 0; (n = recv(socket_fd, buffer, sizeof(buffer), 0)) > 0;) {
-    answer.append(buffer, static_cast<size_t>(n));
-  }
-  close(socket_fd);
-  return answer;
-}
-
-std::string Get(const std::string& address, const std::string& path) {
-  return Ask(address, absl::StrCat("GET ", path, " HTTP/1.1\r\nHost: localhost\r\n\r\n"));
-}
 
 std::string Text() {
   NodeSamples samples{.role = "server", .rank = 2, .report = {}};
@@ -81,8 +55,8 @@ TEST(MetricsServerTest, APortThatIsTakenIsAnError) {
   const std::string& address = (*server)->address();
   const auto port = static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1)));
   const auto second = ServeMetrics("127.0.0.1", port, Text);
-  EXPECT_EQ(absl::UnavailableError(absl::StrCat("--metrics_port: cannot listen at ", address,
-                                                ": Address already in use")),
+  EXPECT_EQ(absl::UnavailableError(
+                absl::StrCat("cannot listen at ", address, ": Address already in use")),
             second.status());
 }
 
@@ -120,6 +94,13 @@ TEST(HttpServerTest, ASilentClientDoesNotKeepAServerFromEnding) {
   while (recv(silent, bytes, sizeof(bytes), MSG_DONTWAIT) > 0) continue;
   EXPECT_NE(EAGAIN, errno) << "the connection is still open";
   close(silent);
+}
+
+TEST(HttpServerTest, WhatTheProgramDoesOnABrokenPipeStays) {
+  signal(SIGPIPE, SIG_DFL);
+  const auto server = ServeMetrics("127.0.0.1", 0, Text);
+  ASSERT_TRUE(server.ok()) << server.status();
+  EXPECT_EQ(SIG_DFL, signal(SIGPIPE, SIG_DFL));
 }
 
 TEST(HttpServerTest, AByteNowAndThenIsNoRequest) {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the pictures of docs/watching.md anew:
+"""Makes the pictures of docs/watching.md and docs/operations.md anew:
 
 cd tests/watch/page && /usr/bin/python3 screenshots.py ../../../docs
 pngquant 64 --nofs --force --ext .png ../../../docs/watching-*.png      # a third of the bytes
@@ -16,7 +16,11 @@ import samples
 import scheduler
 
 # Name, width, height (None: all of the page), scheme.
-PICTURES = (("watching-light", 1600, None, "light"), ("watching-dark", 320, 1500, "dark"))
+PICTURES = (
+    ("watching-light", 1600, None, "light"),
+    ("watching-dark", 320, 1500, "dark"),
+    ("watching-stall", 800, 780, "light"),
+)
 
 
 def main(folder):

@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import shutil
 import socket
 import unittest
@@ -14,6 +15,7 @@ from unittest import mock
 import folder_case
 import samples
 import scheduler
+import terminal
 from slimps_launch import command
 from slimps_launch.watching import source
 from slimps_launch.watching import state
@@ -41,16 +43,44 @@ class WordsTest(unittest.TestCase):
     def test_a_healthy_job_begins_with_its_nodes_and_figures(self):
         lines = lines_of(samples.healthy())
         self.assertEqual(
-            "job resnet: running, 03:04, round 1824; 2 of 2 workers, 1 of 1 servers are there",
-            lines[0],
+            "job resnet: running, 03:04, round 1824; 2 of 2 workers, 1 of 1 server there", lines[0]
         )
         self.assertEqual("", lines[1], "nothing stalls, and there is no advice")
-        self.assertIn("push 5.76 Mbit/s (30.1 times fewer bytes than raw)", lines[2])
+        self.assertIn("push 6.40 Mbit/s (30.5 times fewer bytes than raw)", lines[2])
         [server] = with_fact(lines, "server 0  ok")
         self.assertTrue(server.endswith("snapshot 12 s ago"), server)
         self.assertEqual(1, len(with_fact(lines, "pushes: 1bit from 4096 bytes on; pulls: 1bit")))
-        self.assertEqual(1, len(with_fact(lines, "7 tensors 1bit: at least the threshold")))
-        self.assertRegex("\n".join(lines), r"worker 1 +decode +[.#]{40}\n?")
+        self.assertRegex(
+            "\n".join(lines), r"\nnewest round of worker 0 [^\n]*\n(\w+ +[.#]{40}\n?){5}$"
+        )
+
+    def test_a_policy_decides_and_its_reasons_are_said(self):
+        lines = lines_of(samples.policy())
+        self.assertEqual(1, len(with_fact(lines, "policy lgreco decides by tensor: lgreco: 37412")))
+        self.assertEqual(1, len(with_fact(lines, "3 tensors raw: not measured: as before")))
+        self.assertEqual(1, len(with_fact(lines, "1 tensor 1bit: 576 bytes for uniform's 584")))
+        self.assertEqual([], with_fact(lines, "pushes: "), "no threshold holds")
+
+    def test_the_newest_minute_is_drawn(self):
+        told = samples.healthy()
+        for second, point in enumerate(told["history"]):
+            point.update(push_bytes_per_s=1e9, rounds_per_s=0, overlap=None)
+            if second >= 184 - 60:
+                point["push_bytes_per_s"] = 125e3 * (second % 8)
+        told["history"][-1].update(overlap=0.5)
+        for letters, steps, half in (
+            (words.BLOCKS, "▁▂▃▄▅▆▇█", "▅"),
+            (words.ASCII, "_.:-=+*#", "="),
+        ):
+            lines = words.status(state.parse(json.dumps(told)), letters)
+            [push] = with_fact(lines, "7.00 Mbit/s")
+            self.assertEqual(["push", "7.00", "Mbit/s", "7.00", "Mbit/s"], push.split()[:5])
+            self.assertEqual(steps[4:] + 7 * steps, push.split()[5])
+            [rounds] = with_fact(lines, "rounds/s  ")
+            self.assertEqual(["rounds/s", "0", "0", 60 * steps[0]], rounds.split())
+            [overlap] = with_fact(lines, "overlap   ")
+            self.assertRegex(overlap, "^overlap +50 % +50 % {61}" + half + "$")
+            self.assertEqual(push.rindex(steps[-1]), overlap.rindex(half), "the same second")
 
     def test_a_stopped_worker_is_named_at_the_top(self):
         lines = lines_of(samples.stopped_worker())
@@ -60,7 +90,7 @@ class WordsTest(unittest.TestCase):
 
     def test_the_advice_is_said_before_the_figures(self):
         lines = lines_of(samples.raw_pulls())
-        self.assertTrue(lines[1].startswith("advice: Pulls are raw and fill the link"), lines[1])
+        self.assertTrue(lines[1].startswith("advice: pulls take 23.8 MB/s raw, 30 times"), lines[1])
         self.assertEqual(1, len(with_fact(lines, "pulls: raw")))
 
     def test_of_many_workers_those_in_trouble_have_a_line(self):
@@ -73,17 +103,17 @@ class WordsTest(unittest.TestCase):
                 ["worker", "62", "away"],
                 ["worker", "63", "missing"],
             ],
-            [row for row in rows if row[2] not in ("copy", "encode", "send", "wait", "decode")],
+            rows,
         )
         self.assertIn("60 other workers: 58 ok, 1 left, 1 waiting", lines)
-        self.assertIn("60 of 64 workers, 4 of 4 servers are there", lines[0])
+        self.assertIn("60 of 64 workers, 4 of 4 servers there", lines[0])
         self.assertIn("182 further tensors; --json has all", lines)
         self.assertLess(len(lines), 70)
 
     def test_nothing_is_known_of_a_job_that_forms(self):
         lines = lines_of(samples.forming())
-        self.assertEqual("now: waits for worker 1", lines[1])
-        self.assertIn("- rounds/s, push -, pull -", lines)
+        self.assertIn("after 12 s the job waits for 1 worker; there: server 0", lines[1])
+        self.assertEqual(1, len(with_fact(lines, "overlap -, compression gain -, error -")))
         self.assertIn("nothing is decided yet", lines)
 
     def test_names_do_not_steer_the_terminal(self):
@@ -129,68 +159,70 @@ class CommandTest(folder_case.FolderCase):
         told.update({"host": socket.gethostname(), "begun": source.begun(pid) or 1, **other})
         return self.put("%s/%s-%d.json" % (folder, job, pid), json.dumps(told))
 
-    def run_on(self, *arguments):
-        said, complained = io.StringIO(), io.StringIO()
-        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(complained):
-            try:
-                code = command.guarded(lambda: command.main(list(arguments)))
-            except SystemExit as ended:
-                code = ended.code
-        return code, said.getvalue(), complained.getvalue()
-
     def test_the_one_running_job_is_found(self):
         served = self.serve(samples.healthy())
         for folder in ("run/slimps", ".cache/slimps"):
             path = self.announce("resnet", served.address, folder)
-            code, said, complained = self.run_on("status")
+            code, said, complained = terminal.run("status")
             self.assertEqual((0, ""), (code, complained))
             self.assertTrue(said.startswith("job resnet: running"), said)
             os.remove(path)
 
+    def test_a_terminal_without_blocks_has_curves_of_other_letters(self):
+        self.announce("resnet", self.serve(samples.healthy()).address)
+        for encoding, letter, absent in (("utf-8", "█", "#"), ("ascii", "#", "?")):
+            with io.TextIOWrapper(io.BytesIO(), encoding=encoding) as said:
+                with contextlib.redirect_stdout(said):
+                    self.assertEqual(0, command.main(["status"]))
+                said.seek(0)
+                [push] = [line for line in said if re.match("push .* Mbit/s ", line)]
+            self.assertIn(letter, push)
+            self.assertNotIn(absent, push)
+
     def test_json_is_what_the_scheduler_says(self):
         served = self.serve(samples.many_workers())
         self.announce("resnet", served.address)
-        code, said, _ = self.run_on("status", "--json")
+        code, said, _ = terminal.run("status", "--json")
         self.assertEqual((0, samples.many_workers()), (code, json.loads(said)))
 
     def test_the_address_of_the_log_is_enough(self):
         served = self.serve(samples.healthy())
         address = "%s/?token=%s" % (served.address, scheduler.TOKEN)
-        self.assertEqual(0, self.run_on("status", "--address", address)[0])
+        self.assertEqual(0, terminal.run("status", "--address", address)[0])
         given = ("--address", served.address, "--token", scheduler.TOKEN)
-        self.assertEqual(0, self.run_on("status", *given)[0])
+        self.assertEqual(0, terminal.run("status", *given)[0])
 
     def test_the_token_need_not_be_on_the_command_line(self):
         address = self.serve(samples.healthy()).address
         path = self.put("token", scheduler.TOKEN + "\n")
         given = ("status", "--address", address)
-        self.assertEqual(0, self.run_on(*given, "--token_file", path)[0])
-        missing = self.run_on(*given, "--token_file", path + "x")[2]
+        self.assertEqual(0, terminal.run(*given, "--token_file", path)[0])
+        missing = terminal.run(*given, "--token_file", path + "x")[2]
         self.assertIn("--token_file %sx: No such file or directory" % path, missing)
         with mock.patch.dict(os.environ, SLIMPS_TOKEN=scheduler.TOKEN):
-            self.assertEqual(0, self.run_on(*given)[0])
-        self.assertEqual(1, self.run_on(*given)[0])
+            self.assertEqual(0, terminal.run(*given)[0])
+        self.assertEqual(1, terminal.run(*given)[0])
 
     def test_without_a_job_it_says_how_to_start_one(self):
         self.announce("old", "http://127.0.0.1:1", pid=NOBODY)
         self.put("run/slimps/torn.json", "{")
-        code, _, complained = self.run_on("status")
+        code, _, complained = terminal.run("status")
         self.assertEqual(1, code)
         self.assertIn("no job runs here that can be watched; start it with", complained)
-        self.assertIn("no job \"old\" runs here", self.run_on("status", "--job=old")[2])
+        self.assertIn("no job \"old\" runs here", terminal.run("status", "--job=old")[2])
 
     def test_another_process_with_the_schedulers_pid_is_no_job(self):
         served = self.serve(samples.healthy())
         self.announce("old", served.address, begun=source.begun(os.getpid()) + 1)
         self.announce("far", served.address, host="another")
-        self.assertIn("no job runs here", self.run_on("status")[2])
+        self.assertIn("no job runs here", terminal.run("status")[2])
 
     def test_only_a_dead_launchers_file_is_removed(self):
         path = self.announce("old", "http://127.0.0.1:1", pid=NOBODY)
         for launcher, stays in ((os.getpid(), True), (NOBODY, False)):
             of_launcher = self.path("run/slimps/job-%d-a_1.json" % launcher)
             shutil.copy(path, of_launcher)
-            self.assertIn("no job runs here", self.run_on("status")[2])
+            self.assertIn("no job runs here", terminal.run("status")[2])
             self.assertEqual(stays, os.path.exists(of_launcher), "it may start a scheduler again")
         self.assertTrue(os.path.exists(path), "nobody knows who has made it")
 
@@ -198,11 +230,11 @@ class CommandTest(folder_case.FolderCase):
         served = self.serve(samples.healthy())
         self.announce("resnet", served.address)
         self.announce("lenet", "http://127.0.0.1:1", ".cache/slimps")
-        code, _, complained = self.run_on("status")
+        code, _, complained = terminal.run("status")
         self.assertEqual(1, code)
         listed = "2 jobs run here: lenet (pid %d), resnet (pid %d); choose one with --job NAME"
         self.assertIn(listed % (os.getpid(), os.getpid()), complained)
-        self.assertEqual(0, self.run_on("status", "--job", "resnet")[0])
+        self.assertEqual(0, terminal.run("status", "--job", "resnet")[0])
 
     def test_jobs_of_one_name_are_told_apart_by_pid(self):
         over, runs = samples.healthy(), samples.healthy()
@@ -210,11 +242,11 @@ class CommandTest(folder_case.FolderCase):
         self.announce("slimps", self.serve(over).address)
         self.announce("slimps", self.serve(runs).address, pid=os.getppid())
         for chosen in ([], ["--job=slimps"]):
-            code, _, complained = self.run_on("status", *chosen)
+            code, _, complained = terminal.run("status", *chosen)
             self.assertEqual(1, code)
             self.assertIn("2 jobs run here: slimps (pid ", complained)
         for pid, phase in ((os.getpid(), "done"), (os.getppid(), "running")):
-            said = self.run_on("status", "--job=%d" % pid)[1]
+            said = terminal.run("status", "--job=%d" % pid)[1]
             self.assertIn("job resnet: %s" % phase, said)
 
     def test_top_does_not_go_on_with_another_job(self):
@@ -229,7 +261,7 @@ class CommandTest(folder_case.FolderCase):
 
     def test_a_wrong_token_is_named(self):
         served = self.serve(samples.healthy())
-        code, _, complained = self.run_on("status", "--address", served.address, "--token=wrong")
+        code, _, complained = terminal.run("status", "--address", served.address, "--token=wrong")
         self.assertEqual(1, code)
         self.assertIn("refused: the token is not this job's", complained)
 
@@ -237,28 +269,28 @@ class CommandTest(folder_case.FolderCase):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             address = "http://127.0.0.1:%d" % free.getsockname()[1]
-            code, _, complained = self.run_on("status", "--address", address)
+            code, _, complained = terminal.run("status", "--address", address)
         self.assertEqual(1, code)
         self.assertIn("%s: no answer (Connection refused)" % address, complained)
 
     def test_another_server_is_not_taken_for_a_scheduler(self):
         served = self.serve({"some": "thing"})
         self.announce("resnet", served.address)
-        code, _, complained = self.run_on("status")
+        code, _, complained = terminal.run("status")
         self.assertEqual(1, code)
         self.assertIn("this is no scheduler of slimps", complained)
-        self.assertIn("expected an address", self.run_on("status", "--address", "node1:80")[2])
+        self.assertIn("expected an address", terminal.run("status", "--address", "node1:80")[2])
 
     def test_flags_that_contradict_are_refused(self):
         for flags in (["--token=t"], ["--token_file=f"], ["--job=a", "--address=http://a:1"]):
-            self.assertEqual(2, self.run_on("status", *flags)[0])
+            self.assertEqual(2, terminal.run("status", *flags)[0])
 
     def test_top_ends_with_the_job(self):
         over = samples.healthy()
         over["job"].update(phase="failed", why="worker 1 was killed")
         served = self.serve(over)
         self.announce("resnet", served.address)
-        code, said, _ = self.run_on("top")
+        code, said, _ = terminal.run("top")
         self.assertEqual(1, code)
         self.assertIn("failed: worker 1 was killed", said)
         self.assertNotIn("\x1b", said, "this is no terminal")

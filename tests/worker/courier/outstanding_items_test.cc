@@ -63,6 +63,14 @@ TEST_F(OutstandingItemsTest, WithALostConnectionWhatWasHandedOverIsDueAtOnce) {
   EXPECT_EQ(ResendsAt(kStart), std::set<uint64_t>{handed_over});
 }
 
+TEST_F(OutstandingItemsTest, PushesAreOwedToANewProcessOnceAndPullsAreNot) {
+  Add();
+  items_.Add({.item = wire::PullItem(), .payload = {}, .key_name = "s:w", .done = {}},
+             /*server=*/0, /*priority=*/0, kStart);
+  EXPECT_EQ(items_.OnServerRestarted(0, PeerId{8}, kStart), 1u);
+  EXPECT_EQ(items_.OnServerRestarted(0, PeerId{9}, kStart), 0u);
+}
+
 TEST_F(OutstandingItemsTest, ARefusedItemWaitsTwiceAsLongEachTime) {
   const uint64_t ticket = Add();
   SteadyTime now = kStart;

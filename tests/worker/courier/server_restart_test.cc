@@ -30,6 +30,7 @@ class CourierRestartTest : public CourierTest {
                        .max_kept_bytes = 100,
                        .on_snapshot_wanted = [this](uint32_t server) { wanted_.push_back(server); },
                        .on_not_replayed = [this](const absl::Status& why) { failed_ = why; },
+                       .on_replayed = [this](uint64_t epoch) { replayed_.push_back(epoch); },
                        .clock = &clock_});
   }
 
@@ -64,6 +65,7 @@ class CourierRestartTest : public CourierTest {
   std::vector<uint32_t> wanted_;
   std::vector<absl::Status> statuses_;
   absl::Status failed_;
+  std::vector<uint64_t> replayed_;  // epochs
 };
 
 TEST_F(CourierRestartTest, ItIsSentWhatItAcknowledgedAsManyRoundsAtATimeAsItTakes) {
@@ -102,6 +104,21 @@ TEST_F(CourierRestartTest, WhoeverDependsOnTheReplayWaitsForItsLastAnswer) {
   Acknowledge(3, kNewServer);
   waiter.join();
   EXPECT_TRUE(waited);
+}
+
+TEST_F(CourierRestartTest, AReplayIsOverOnceWhatWasOutstandingIsAcknowledgedToo) {
+  PushRound(1);
+  Acknowledge(0);
+  PushRound(2);
+  courier_->HoldReplays(7);
+  courier_->OnServerRestarted(0, kNewServer);
+  courier_->ReleaseReplays();
+  ASSERT_TRUE(transport_.AwaitSent(4));
+  const size_t kept = Round(2) == 1 ? 2 : 3;  // the timer sends the other
+  Acknowledge(kept, kNewServer);
+  EXPECT_TRUE(replayed_.empty());
+  Acknowledge(5 - kept, kNewServer);
+  EXPECT_EQ(replayed_, std::vector<uint64_t>{7});
 }
 
 TEST_F(CourierRestartTest, WhatIsOutstandingGoesToTheNewProcessAtOnce) {

@@ -11,12 +11,12 @@ import json
 import os
 import statistics
 import subprocess
-import sys
 import tempfile
 
 from bench import bench_processes
 from bench import common
 from bench.gpu import gpu_tables
+from cli import progress
 from cli import python_package
 from cli import setup
 from bench.common import Parser, name_list, number
@@ -225,10 +225,13 @@ def measure(options, about):
     )
     jobs = Jobs(options, programs, package, about)
     results = []
-    for job in jobs_of(options):
-        results.append(row_of(job, jobs.run(job)))
-        ended = results[-1].get("why_not") or "%.1f ms a step" % results[-1]["step_ms"]
-        print("%s, %s, %d workers: %s" % (job + (ended,)), file=sys.stderr, flush=True)
+    wanted = jobs_of(options)
+    with progress.Bar(len(wanted), "jobs") as bar:
+        for job in wanted:
+            results.append(row_of(job, jobs.run(job)))
+            ended = results[-1].get("why_not") or "%.1f ms a step" % results[-1]["step_ms"]
+            progress.note("%s, %s, %d workers: %s" % (job + (ended,)))
+            bar.advance()
     settings = {name: getattr(options, name) for name in gpu_tables.SETTINGS}
     return dict(about, bench="gpu", backend=jobs.backend(), **settings, results=results)
 

@@ -10,6 +10,7 @@ import statistics
 import subprocess
 
 from bench import common
+from cli import progress
 from cli import python_package
 from cli import setup
 from slimps_launch import job_node
@@ -75,11 +76,13 @@ def measure(program, options):
     sizes = [options.rows, options.columns, options.rank, options.runs]
     flags = ["--%s=%d" % pair for pair in zip(("rows", "columns", "rank", "runs"), sizes)]
     ours, theirs, library = [], [], "unknown"
-    for _ in range(options.turns):
-        (ms,) = words_of([program] + flags)
-        ours.append(float(ms))
-        ms, library = words_of([options.python, TORCH_STEP] + [str(size) for size in sizes])
-        theirs.append(float(ms))
+    with progress.Bar(options.turns, "turns") as bar:
+        for _ in range(options.turns):
+            (ms,) = words_of([program] + flags)
+            ours.append(float(ms))
+            ms, library = words_of([options.python, TORCH_STEP] + [str(size) for size in sizes])
+            theirs.append(float(ms))
+            bar.advance()
     slimps_ms, torch_ms = statistics.median(ours), statistics.median(theirs)
     return {
         "rows": options.rows,

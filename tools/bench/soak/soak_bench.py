@@ -16,6 +16,7 @@ import time
 
 from bench import common
 from bench import bench_processes
+from cli import progress
 from cli import setup
 from bench.common import Parser, number
 from slimps_launch import out_files
@@ -138,8 +139,8 @@ def daemon_flags(options):
         yield ["--restart_timeout_s=60", journal], server + [snapshots, every]
 
 
-def run(options, programs, say):
-    """Runs the job.
+def run(options, programs, bar):
+    """Runs the job, and shows in `bar` how many rounds are done.
 
     Returns ({name: [(round, resident bytes)]}, [(round, seconds)], the workers' last answers).
     """
@@ -170,7 +171,7 @@ def run(options, programs, say):
                 times.append((reached, time.monotonic()))
                 for name, node in nodes:
                     samples.setdefault(name, []).append((reached, resident_bytes(node.process.pid)))
-                say(
+                progress.note(
                     "round %d: %s MiB"
                     % (
                         reached,
@@ -180,6 +181,7 @@ def run(options, programs, say):
                         ),
                     )
                 )
+                bar.reach(reached, options.rounds)
     return samples, times, answers
 
 
@@ -296,7 +298,8 @@ def main(arguments):
     settle(parser, options)
     with common.ending_on_signals():
         programs = common.find_programs(PROGRAMS, options.programs)
-        measured = run(options, programs, lambda line: print(line, file=sys.stderr, flush=True))
+        with progress.Bar(options.rounds, "rounds") as bar:
+            measured = run(options, programs, bar)
     report = report_of(options, *measured)
     print(table(report), flush=True)
     if options.json:

@@ -20,6 +20,7 @@ import time
 from bench import common
 from bench.common import Parser, number
 from bench.storm import storm_watch
+from cli import progress
 from cli import setup
 from slimps_launch import out_files
 
@@ -106,10 +107,12 @@ class Training:
         )
         watch.follow(process.stdout)
         try:
-            while process.poll() is None:
-                if storm is not None:
-                    storm.blow(process.pid)
-                time.sleep(0.05)
+            with progress.Bar(None, "steps") as bar:
+                while process.poll() is None:
+                    if storm is not None:
+                        storm.blow(process.pid)
+                    bar.reach(watch.step, watch.steps, "%d kills" % len(watch.kills))
+                    time.sleep(0.05)
         finally:
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)

@@ -13,6 +13,7 @@ import statistics
 
 from bench import common
 from bench import bench_processes
+from cli import progress
 from cli import python_package
 from cli import setup
 from bench.common import Parser, markdown_table, text_table, verdict
@@ -81,10 +82,10 @@ class PythonCluster(bench_processes.Cluster):
         return {"PYTHONPATH": self.package}
 
 
-def measure(options, programs, package, start):
+def measure(options, programs, package, start, bar):
     """Returns {name: [round ms, push ms or None]}, medians of one start.
 
-    C++ and Python take turns at being started first.
+    C++ and Python take turns at being started first. `bar` counts the repeats.
     """
     measured = {name: [] for name in WORKERS}
     with bench_processes.Processes() as processes:
@@ -114,6 +115,7 @@ def measure(options, programs, package, start):
                                 for seconds in (answer["seconds"], answer.get("push_seconds"))
                             ]
                         )
+                bar.advance()
     return {name: median_of(rows) for name, rows in measured.items()}
 
 
@@ -210,7 +212,10 @@ def main(arguments):
             if options.programs
             else python_package.ensure_package()
         )
-        starts = [measure(options, programs, package, start) for start in range(options.starts)]
+        with progress.Bar(options.starts * (options.repeats + 1), "repeats") as bar:
+            starts = [
+                measure(options, programs, package, start, bar) for start in range(options.starts)
+            ]
         report = {
             "bench": "python",
             "same_host": options.same_host,
