@@ -118,6 +118,10 @@ void Agreements::BroadcastDecision(const MembershipTable& members, Outbox* out) 
 
 void Agreements::Leave(const wire::NodeRef& node, const MembershipTable& members, Outbox* out) {
   SendPlacements(placement_.Leave(node.rank()), members, out);
+  SetAway(node, members, out);
+}
+
+void Agreements::SetAway(const wire::NodeRef& node, const MembershipTable& members, Outbox* out) {
   SendReleases(barriers_.Leave({node.role(), node.rank()}), members, out);
   const uint64_t version = DecidedVersion();
   decision_.Leave(node.rank());
@@ -126,7 +130,6 @@ void Agreements::Leave(const wire::NodeRef& node, const MembershipTable& members
 
 void Agreements::Return(const wire::NodeRef& node) {
   if (node.role() != wire::WORKER) return;
-  placement_.Return(node.rank());
   barriers_.Return({node.role(), node.rank()});
   decision_.Return(node.rank());
 }

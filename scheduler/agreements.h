@@ -37,8 +37,12 @@ class Agreements final {
     return decision_.decision().has_value() ? &*decision_.decision() : nullptr;
   }
 
-  // Waits for this worker no more, which has left the job or is away.
+  // Waits for this worker no more, which has left the job.
   void Leave(const wire::NodeRef& node, const MembershipTable& members, Outbox* out);
+
+  // Waits for this worker no more, which is away, but for the keys that it has not declared: without
+  // them a new process could not take part.
+  void SetAway(const wire::NodeRef& node, const MembershipTable& members, Outbox* out);
 
   // Waits for this worker again, which was away.
   void Return(const wire::NodeRef& node);

@@ -68,9 +68,6 @@ class PlacementTable final {
   // Notes that `worker` will declare nothing more. Returns the declarations that waited for it.
   [[nodiscard]] std::vector<Answer> Leave(uint32_t worker);
 
-  // Notes that `worker` may declare again. Keys that it left undeclared stay refused.
-  void Return(uint32_t worker) { left_.erase(worker); }
-
   // Returns keys for which declarations wait, and the workers that have not declared them.
   Undeclared FindUndeclared() const;
 

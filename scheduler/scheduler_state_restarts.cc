@@ -34,7 +34,7 @@ void SchedulerState::LeaveBehind(SteadyTime now, SteadyTime heard_until, Outbox*
     Note(*gone, wire::Header(), JournalEntry::Kind::kAway);
     members_.SetAway(node);
     told_at_epoch_ = members_.epoch();
-    agreements_.Leave(node, members_, out);
+    agreements_.SetAway(node, members_, out);
     for (const Member& reader : members_.LiveMembers()) SendRoster(reader, out);
   }
   EndIfAllLeft(now, out);
@@ -121,7 +121,7 @@ absl::Status SchedulerState::Restore(const std::vector<JournalEntry>& entries, S
     if (entry.kind == JournalEntry::Kind::kAway) {
       members_.SetAway(node);
       told_at_epoch_ = members_.epoch();
-      agreements_.Leave(node, members_, &unsent);
+      agreements_.SetAway(node, members_, &unsent);
     } else if (header.has_goodbye()) {
       members_.Leave(node);
       if (members_.complete()) agreements_.Leave(node, members_, &unsent);

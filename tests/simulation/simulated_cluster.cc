@@ -305,6 +305,13 @@ void SimulatedCluster::Work(uint32_t rank, const std::function<void(KVStore&)>& 
   options.wanted_rank = static_cast<int32_t>(rank);
   absl::StatusOr<std::unique_ptr<DistStore>> joined = DistStore::Create(
       options_.mode, options, MakeTransport(wire::WORKER, rank, AddressOf(wire::WORKER, rank)));
+  // The others may have ended the job without it.
+  const bool is_over = closed_.size() + 1 == options_.workers && !closed_.contains(rank);
+  if (!joined.ok() && is_over && options_.crashes.worker_timeout > absl::ZeroDuration()) {
+    closing_.insert(rank);
+    closed_.insert(rank);
+    return;
+  }
   Check(joined.status(), NodeName(wire::WORKER, rank));
   GuardedStore store(*std::move(joined));
   body(store);
