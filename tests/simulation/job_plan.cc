@@ -238,7 +238,7 @@ JobPlan DrawPlan(uint64_t seed, uint32_t workers, uint32_t servers) {
     Crash(&plan, workers, servers, &random);
   }
   const bool may_crash = plan.mode == wire::DIST_SYNC && !plan.measured;
-  if (may_crash && !plan.crashes.any() && OneIn(2, &random)) {
+  if (may_crash && OneIn(2, &random)) {
     CrashWorkers(&plan, workers, servers, &random);
   } else {
     plan.expected = Fold(plan, workers);

@@ -39,6 +39,8 @@ struct CrashPlan {
   };
   enum class Addresses { kStay, kChange };
 
+  // A worker and a server may die together, and then the job goes back to its last checkpoint.
+  bool may_lose() const { return !servers.empty() && !workers.empty(); }
   bool any() const { return !servers.empty() || !scheduler.empty() || !workers.empty(); }
 
   // The processes of one node crash one after another. The last entry is that of the first process.

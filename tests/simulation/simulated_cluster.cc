@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "proto/base/clock.h"
 #include "proto/base/simulation/runner.h"
@@ -179,6 +180,16 @@ void SimulatedCluster::BeginTraining() {
   training_ = true;
 }
 
+bool SimulatedCluster::IsLoss(const absl::Status& error) {
+  if (!options_.crashes.may_lose()) return false;
+  const absl::string_view why = error.message();
+  const bool says_so = absl::StrContains(why, "gone together") ||
+                       absl::StrContains(why, "had not sent") ||
+                       absl::StrContains(why, "lost with");
+  if (says_so && !std::exchange(lost_, true)) faults_.Count("job lost");
+  return lost_;
+}
+
 std::string SimulatedCluster::JournalPath() const {
   return absl::StrCat(options_.folder, "/journal");
 }
@@ -264,7 +275,8 @@ void SimulatedCluster::Schedule() {
     simulation::Sleep(kTick);
   }
   transport->Stop();
-  Check(service.result(), "scheduler");
+  over_ = true;
+  if (!IsLoss(service.result())) Check(service.result(), "scheduler");
 }
 
 void SimulatedCluster::Serve(uint32_t rank) {
@@ -294,7 +306,7 @@ void SimulatedCluster::Serve(uint32_t rank) {
   const absl::Status served = node.Serve();
   // A job that is over does not take a server back.
   const bool is_refused = closing_.size() == options_.workers && absl::IsFailedPrecondition(served);
-  if (!HasEnded() && !is_refused) Check(served, NodeName(wire::SERVER, rank));
+  if (!HasEnded() && !is_refused && !IsLoss(served)) Check(served, NodeName(wire::SERVER, rank));
 }
 
 void SimulatedCluster::Work(uint32_t rank, const std::function<void(KVStore&)>& body) {
@@ -306,18 +318,18 @@ void SimulatedCluster::Work(uint32_t rank, const std::function<void(KVStore&)>& 
   absl::StatusOr<std::unique_ptr<DistStore>> joined = DistStore::Create(
       options_.mode, options, MakeTransport(wire::WORKER, rank, AddressOf(wire::WORKER, rank)));
   // The others may have ended the job without it.
-  const bool is_over = closed_.size() + 1 == options_.workers && !closed_.contains(rank);
-  if (!joined.ok() && is_over && options_.crashes.worker_timeout > absl::ZeroDuration()) {
+  const bool is_late = over_ && options_.crashes.worker_timeout > absl::ZeroDuration();
+  if (joined.ok()) {
+    GuardedStore store(*std::move(joined));
+    body(store);
     closing_.insert(rank);
-    closed_.insert(rank);
-    return;
+    simulation::SpareThisNode();
+    const absl::Status closed = store.Close();
+    if (!IsLoss(closed)) Check(closed, "close");
+  } else if (!is_late && !IsLoss(joined.status())) {
+    Check(joined.status(), NodeName(wire::WORKER, rank));
   }
-  Check(joined.status(), NodeName(wire::WORKER, rank));
-  GuardedStore store(*std::move(joined));
-  body(store);
   closing_.insert(rank);
-  simulation::SpareThisNode();
-  Check(store.Close(), "close");
   closed_.insert(rank);
 }
 

@@ -55,6 +55,10 @@ class SimulatedCluster final {
   // each worker's process.
   void BeginTraining();
 
+  // True if the job may end by this error: a worker and a server have died together, and the error
+  // says so, or an error before did.
+  bool IsLoss(const absl::Status& error);
+
   const FaultTable& faults() const { return faults_; }
 
  private:
@@ -99,6 +103,8 @@ class SimulatedCluster final {
   FaultTable faults_;
   Draws random_;
   bool training_ = false;
+  bool over_ = false;                    // the scheduler has ended
+  bool lost_ = false;                    // by an error that IsLoss
   std::set<uint32_t> closing_, closed_;  // ranks of workers
 };
 

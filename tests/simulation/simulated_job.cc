@@ -25,9 +25,8 @@
 namespace slimps {
 namespace {
 
-void Check(const absl::Status& status, absl::string_view what) {
-  if (!status.ok()) simulation::Fail(absl::StrCat(what, ": ", status.ToString()));
-}
+// Thrown where a call fails because the job is lost.
+struct JobLost {};
 
 // By tensor and round.
 using KnownWeights = std::map<std::pair<size_t, int>, std::vector<float>>;
@@ -45,7 +44,16 @@ class Worker final {
         weights_(weights),
         fold_(fold),
         random_(seed + 31 * store->rank()),
-        late_(plan.tensors.size()) {}
+        late_(plan.tensors.size()),
+        former_(plan.tensors.size()) {}
+
+  ~Worker() {
+    for (const LatePulls* pulls : {&former_, &late_}) {
+      for (const auto& pull : *pulls) {
+        if (pull != nullptr) pull->awaited.Await().IgnoreError();
+      }
+    }
+  }
 
   void Run() {
     std::vector<InitTensor> init;
@@ -75,6 +83,12 @@ class Worker final {
     std::vector<float> values;
   };
   using LatePulls = std::vector<std::unique_ptr<LatePull>>;  // by tensor
+
+  void Check(const absl::Status& status, absl::string_view what) {
+    if (status.ok()) return;
+    if (cluster_->IsLoss(status)) throw JobLost();
+    simulation::Fail(absl::StrCat(what, ": ", status.ToString()));
+  }
 
   wire::OptimizerSpec Sgd() const {
     wire::OptimizerSpec spec;
@@ -106,11 +120,10 @@ class Worker final {
     }
     Draws of_round(seed_ + static_cast<uint64_t>(round));
     const bool waits = OneIn(2, &of_round);
-    LatePulls pulls(plan_.tensors.size());
-    pulls.swap(late_);
+    former_.swap(late_);
     if (!waits && OneIn(3, &random_)) {
       PushByTwoThreads(round);
-      AwaitPulls(&pulls);
+      AwaitPulls(&former_);
       for (const size_t i : InOrderOf(&random_)) Pull(i, round);
       return;
     }
@@ -131,7 +144,7 @@ class Worker final {
       }
       if (plan_.awaits_acknowledgements && OneIn(8, &random_)) Check(store_->Wait(), "wait");
     }
-    AwaitPulls(&pulls);
+    AwaitPulls(&former_);
     if (last || OneIn(2, &random_)) AwaitPulls(&late_);
     if (OneIn(4, &random_)) simulation::Sleep(absl::Milliseconds(random_() % 50));
   }
@@ -147,12 +160,18 @@ class Worker final {
 
   void PushByTwoThreads(int round) {
     const size_t half = plan_.tensors.size() / 2;
+    bool lost = false;
     const auto push = [&](size_t first, size_t last) {
-      for (size_t i = first; i < last; ++i) Push(i, round);
+      try {
+        for (size_t i = first; i < last; ++i) Push(i, round);
+      } catch (const JobLost&) {
+        lost = true;
+      }
     };
     Thread other("pusher", [&] { push(0, half); });
     push(half, plan_.tensors.size());
     other.Join();
+    if (lost) throw JobLost();
   }
 
   void PushAndPull(size_t i, int round) {
@@ -226,7 +245,7 @@ class Worker final {
   RoundFold* const fold_;  // nullptr: no worker crashes
   Draws random_;
   Weights pulled_;
-  LatePulls late_;
+  LatePulls late_, former_;  // of this round and of those before
 };
 
 // `fold` may be null.
@@ -261,7 +280,11 @@ std::string RunCluster(const SimulatedJob& job, const JobPlan& plan, RoundFold* 
   // Never freed: processes that have crashed still point to it.
   auto* const cluster = new SimulatedCluster(options);
   cluster->Run([&](KVStore& store) {
-    Worker(&store, cluster, plan, job.seed, &weights, fold).Run();
+    Worker worker(&store, cluster, plan, job.seed, &weights, fold);
+    try {
+      worker.Run();
+    } catch (const JobLost&) {
+    }
     // A goodbye is repeated a few times only, so a bad network must get better before.
     const double worst = std::max({plan.faults.drop, plan.faults.truncate});
     trained.insert(store.rank());
