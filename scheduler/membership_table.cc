@@ -172,7 +172,10 @@ Member& MembershipTable::Seat(const Place& place, const wire::Header& header, Pe
 const Member* MembershipTable::GoneTogether(const wire::NodeRef& node) const {
   const Member* const self = Find({node.role(), node.rank()});
   for (const auto& [place, member] : members_) {
-    if (place.first == node.role() || !member.IsGone()) continue;
+    // Until a worker's new process says so, servers may not have saved what its former one pushed.
+    const bool is_unsaved = place.first == wire::WORKER && member.entry.restarts() > 0 &&
+                            member.saved_epoch < member.seated_epoch;
+    if (place.first == node.role() || (!member.IsGone() && !is_unsaved)) continue;
     const auto has_saved = [](const Member& server, const Member& worker) {
       return worker.entry.away() && server.saved_epoch >= worker.away_epoch;
     };
@@ -193,12 +196,13 @@ const Member* MembershipTable::NotReplayedBy(const Member& worker) const {
   return nullptr;
 }
 
-bool MembershipTable::MustWait(const Member& gone) const {
+bool MembershipTable::MustWait(const Member& gone, SteadyTime since) const {
   if (!complete_ || gone.entry.node().role() != wire::WORKER) return false;
   if (NotReplayedBy(gone) != nullptr) return false;  // in vain: its place cannot be taken
   return std::ranges::any_of(members_, [&](const auto& one) {
     const auto& [place, member] = one;
-    return place.first == wire::SERVER ? member.IsGone() : NotReplayedBy(member) != nullptr;
+    if (place.first == wire::WORKER) return NotReplayedBy(member) != nullptr;
+    return member.IsGone() || member.answered < since;
   });
 }
 

@@ -159,9 +159,10 @@ class MembershipTable final {
   // yet all that it kept. nullptr: there is none.
   const Member* NotReplayedBy(const Member& worker) const;
 
-  // True if a new process cannot take the place of this worker yet, because a server is gone or
-  // lacks what the other workers send it again. It would take the server's old state for the job's.
-  bool MustWait(const Member& gone) const;
+  // True if a new process, which came at `since`, cannot take the place of this worker yet: a server
+  // has not answered a probe since, or lacks what the other workers send it again. The process would
+  // take that server's old state for the job's.
+  bool MustWait(const Member& gone, SteadyTime since) const;
 
   // Notes that a live member is gone. REQUIRES: MayReturn(node).
   void Lose(const wire::NodeRef& node, SteadyTime now);

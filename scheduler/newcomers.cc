@@ -21,17 +21,35 @@ bool Newcomers::Hold(PeerId from, const wire::Header& header, SteadyTime now,
     held = newcomers_.insert(held, {.from = from, .header = header, .since = now});
   }
   held->from = from;
+  held->heard = now;
   for (const Member* member : former) {
     const bool lives = member->state == MemberState::kLive;
     if (lives && member->peer != PeerId{} && member->answered < held->since) {
       probes->push_back(member->peer);
     }
   }
+  if (!members.complete() || header.register_().role() != wire::WORKER) return true;
+  for (const Member& member : members.LiveMembers()) {
+    const bool is_server = member.entry.node().role() == wire::SERVER;
+    if (is_server && member.peer != PeerId{} && member.answered < held->since) {
+      probes->push_back(member.peer);
+    }
+  }
   return true;
+}
+
+bool Newcomers::WaitFor(const Member& gone, const MembershipTable& members) const {
+  return std::ranges::any_of(newcomers_, [&](const Newcomer& one) {
+    const std::vector<const Member*> former = members.FormerSelves(one.header.register_());
+    return std::ranges::find(former, &gone) != former.end();
+  });
 }
 
 std::optional<Newcomers::Settled> Newcomers::TakeSettled(const MembershipTable& members,
                                                          SteadyTime heard_until) {
+  std::erase_if(newcomers_, [&](const Newcomer& one) {
+    return heard_until - one.heard > members.options().heartbeat_timeout;
+  });
   for (size_t i = 0; i < newcomers_.size(); ++i) {
     const Newcomer& held = newcomers_[i];
     // The members were asked, and have the probe timeout to answer. What else is heard of one may
@@ -48,7 +66,7 @@ std::optional<Newcomers::Settled> Newcomers::TakeSettled(const MembershipTable& 
         gone = member;
       }
     }
-    if (gone != nullptr && members.MustWait(*gone)) waits = true;
+    if (gone != nullptr && members.MustWait(*gone, held.since)) waits = true;
     if (!waits) return Take(i, gone);
   }
   return std::nullopt;

@@ -34,8 +34,8 @@ class Newcomers final {
   // Keeps at most `most` newcomers, so that strangers cannot fill the memory.
   explicit Newcomers(size_t most) : most_(most) {}
 
-  // Keeps the newcomer, and adds to `probes` the members that it may replace and that have not
-  // answered since it came. Returns false, having kept nothing, if it can be admitted or refused at
+  // Keeps the newcomer, and adds to `probes` those that have not answered since it came: the members
+  // that it may replace and, where that is a worker of a job that runs, the servers. Returns false, having kept nothing, if it can be admitted or refused at
   // once.
   bool Hold(PeerId from, const wire::Header& header, SteadyTime now, const MembershipTable& members,
             std::vector<PeerId>* probes);
@@ -49,6 +49,9 @@ class Newcomers final {
   // while it waited.
   void WaitAnew(wire::Role role, SteadyTime now);
 
+  // True if a newcomer waits for this member's place.
+  bool WaitFor(const Member& gone, const MembershipTable& members) const;
+
   // Takes the first newcomer, whatever its members do; nullopt if there is none. For a job that
   // forms no more.
   std::optional<Settled> TakeAny();
@@ -58,6 +61,7 @@ class Newcomers final {
     PeerId from;
     wire::Header header;
     SteadyTime since;
+    SteadyTime heard;  // it registers again and again
   };
 
   Settled Take(size_t index, const Member* gone);

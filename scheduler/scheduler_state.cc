@@ -111,7 +111,7 @@ void SchedulerState::HandleRegister(PeerId from, wire::Header header, const std:
     Admit(from, header, now, out);
   } else {
     for (const Member* former : members_.FormerSelves(header.register_())) {
-      if (!former->IsGone() || !members_.MustWait(*former)) continue;
+      if (!former->IsGone() || !members_.MustWait(*former, SteadyTime::InfinitePast())) continue;
       joining_.Refused(header,
                        absl::UnavailableError("not yet: a server is gone, or is still sent what "
                                               "its snapshot lacks"),
@@ -323,7 +323,8 @@ Outbox SchedulerState::Tick(SteadyTime now, SteadyTime delivered_until) {
          now, &out);
   }
   if (phase_ == Phase::kRunning) LeaveBehind(now, heard_until, &out);
-  if (const Member* lost = members_.GivenUp(now); lost != nullptr && phase_ == Phase::kRunning) {
+  if (const Member* lost = members_.GivenUp(now);
+      lost != nullptr && phase_ == Phase::kRunning && !newcomers_.WaitFor(*lost, members_)) {
     Fail(lost->entry.node(),
          absl::StrCat(lost->ToString(), " is gone, and no new process took its place within ",
                       absl::FormatDuration(options_.restart_timeout)),

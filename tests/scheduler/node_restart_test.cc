@@ -210,6 +210,31 @@ TEST_F(NodeRestartTest, AWorkerThatIsReplacedBeforeItHasDoneSoEndsTheJob) {
   EXPECT_THAT(std::string(state_->result().message()), HasSubstr("had not sent server 0"));
 }
 
+TEST_F(NodeRestartTest, AWorkersNewProcessWaitsForAWordOfEachServer) {
+  RegisterAll();
+  LoseWorker1();
+  EXPECT_TRUE(RegisterWorker1Again(/*yes=*/false).empty());
+  ASSERT_EQ(Others(kServer).size(), 1u) << "is it still there?";
+  Heartbeat(kServer);
+  EXPECT_TRUE(Others(kNewWorker).empty()) << "that may be older than its death";
+  AnswerProbe(kServer);
+  ASSERT_FALSE(Others(kNewWorker).empty());
+  EXPECT_TRUE(Others(kNewWorker)[0].has_welcome());
+}
+
+TEST_F(NodeRestartTest, AServerIsLostWithTheFormerProcessOfAWorkerUntilAllIsSaved) {
+  for (const bool saved : {false, true}) {
+    MakeState();
+    RegisterAll();
+    LoseWorker1();
+    RegisterWorker1Again();
+    if (saved) SaySaved(state_->members().epoch(), kNewWorker);
+    state_->ConnectionGone(PeerId{kServer});
+    RegisterServerAgain();
+    EXPECT_EQ(state_->phase(), saved ? Phase::kRunning : Phase::kFailed);
+  }
+}
+
 TEST_F(NodeRestartTest, TwoWorkersMayBeGoneTogether) {
   RegisterAll();
   LoseWorker1();

@@ -3,7 +3,9 @@
 #ifndef SLIMPS_TESTS_SCHEDULER_SCHEDULER_STATE_FIXTURE_H_
 #define SLIMPS_TESTS_SCHEDULER_SCHEDULER_STATE_FIXTURE_H_
 
+#include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <vector>
 
@@ -74,11 +76,19 @@ class SchedulerStateTest : public testing::Test {
     header.mutable_register_()->set_restored(restored);
     return Tell(node, header);
   }
-  std::vector<wire::Header> RegisterWorker1Again() {
+  // A server that is asked if it lives answers `yes`.
+  std::vector<wire::Header> RegisterWorker1Again(bool yes = true) {
     clock_.Advance(absl::Milliseconds(1));
     wire::Header header = RegistrationOf(kNewWorker, wire::WORKER);
     header.mutable_register_()->set_wanted_rank(1);
-    return Tell(kNewWorker, header);
+    std::vector<wire::Header> got = Tell(kNewWorker, header);
+    for (const uint64_t server : {kServer, kNewServer}) {
+      if (!yes || Others(server).empty()) continue;
+      AnswerProbe(server);
+      std::ranges::move(Others(kNewWorker), std::back_inserter(got));
+      break;
+    }
+    return got;
   }
   std::vector<wire::Header> Heartbeat(uint64_t node) {
     wire::Header header = HeaderOf(node);

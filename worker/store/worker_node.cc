@@ -77,7 +77,10 @@ absl::Status WorkerNode::Join() {
                                 : std::nullopt,
           .on_snapshot_wanted = [this](uint32_t server) { WishSnapshot(server); },
           .on_not_replayed = [this](const absl::Status& why) { Fail(why, Cause::kOurs); },
-          .on_replayed = [this](uint64_t epoch) { membership_.SetSavedEpoch(epoch); },
+          .on_replayed =
+              [this](uint64_t epoch) {
+                if (former_saved_.load()) membership_.SetSavedEpoch(epoch);
+              },
           .on_travel = [this](bool travels) { activity_->SetTravels(travels); },
           .clock = options_.clock,
           .on_out_of_memory = on_out_of_memory_});
@@ -105,6 +108,11 @@ void WorkerNode::FollowRoster() {
     Fail(restarted.status(), Cause::kOurs);
   }
   courier_->ReleaseReplays();
+}
+
+void WorkerNode::NoteFormerSaved() {
+  former_saved_.store(true);
+  FollowRoster();  // which says what is saved
 }
 
 void WorkerNode::EndReturn() {

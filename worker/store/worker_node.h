@@ -138,7 +138,7 @@ class WorkerNode final : private MessageSink {
 
   // Says that the servers' snapshots have all that they counted of the former process, which nobody
   // can send again. Before that, a server that is started again fails a returning worker.
-  void NoteFormerSaved() { former_saved_.store(true); }
+  void NoteFormerSaved();
 
   uint32_t rank() const { return membership_.rank(); }
   TransportStats transport_stats() const { return transport_->stats(); }
