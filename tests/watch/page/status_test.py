@@ -331,7 +331,7 @@ class DetailsTest(unittest.TestCase):
         self.assertEqual((samples.healthy(), 1, 0.75), self.ask(*told))
 
     def test_a_job_without_tensors_is_asked_for_some_seconds_only(self):
-        self.assertEqual((without_tensors(), 9, 2.5), self.ask(*[without_tensors()] * 20))
+        self.assertEqual((without_tensors(), 7, 3), self.ask(*[without_tensors()] * 20))
 
     def test_a_job_that_does_not_run_is_asked_once(self):
         for phase in ("forming", "done", "failed"):
