@@ -14,8 +14,8 @@ from slimps_launch.watching import source
 from slimps_launch.watching import words
 
 SILENT_FOR_S = 10  # then top takes the job as over
-# Workers send details with the second heartbeat after somebody has asked; one comes each second. The
-# scheduler looks four times a second before the first and after the second.
+# Workers send details with the second heartbeat after somebody has asked; one comes each second.
+# The scheduler looks four times a second, before the first and after the second.
 DETAILS_WITHIN_S = 3
 ASK_AGAIN_S = 0.25
 OVER = ("done", "failed")
