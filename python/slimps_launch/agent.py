@@ -3,13 +3,15 @@
 
     slimps agent     # started by ssh; reads what to run from stdin
 
-The first line of stdin is a JSON with `folder`, `share_cores`, `snapshots` and `nodes`: name, role,
-command, environment, and the text of a key file if the job has keys. Further lines are signals:
+The first line of stdin is a JSON with `folder`, `share_cores`, `snapshots`, `trace` and `nodes`:
+name, role, command, environment, and the text of a key file if the job has keys. With `trace` the
+nodes' parts of a trace go to the launcher when all have ended. Further lines are signals:
 "signal 15", and "signal 0" every few seconds, which says that the launcher is there; and, in a job
 whose processes may be started again (`snapshots`), "start server1". When the launcher is not there,
 or stdin closes, the nodes end.
 """
 
+import base64
 import contextlib
 import json
 import os
@@ -23,6 +25,7 @@ import time
 from slimps_launch import carried
 from slimps_launch import cores
 from slimps_launch import job_node
+from slimps_launch import job_trace
 from slimps_launch import network
 from slimps_launch import processes
 from slimps_launch import restarts
@@ -32,6 +35,7 @@ from slimps_launch.identity import keys
 # Kubernetes and torchrun kill.
 DAEMON_GRACE = 20.0
 CLOSED = -1  # the event of a stdin that has closed
+CHUNK = 48 << 10  # bytes of a part that go into one line
 SILENCE = 30.0  # seconds until a launcher that says nothing counts as lost: its machine may be
 
 
@@ -124,6 +128,15 @@ class Agent(processes.Processes):
         self.begin(again, again.environment)
         return again
 
+    def send_part(self, name, path):
+        """Sends a node's part of a trace to the launcher, if it has left one."""
+        with contextlib.suppress(FileNotFoundError), open(path, "rb") as part:
+            at = 0
+            while chunk := part.read(CHUNK):
+                text = base64.b64encode(chunk).decode("ascii")
+                self.write(carried.report(name, part=text, at=at))
+                at += len(chunk)
+
     def tell_end(self, node):
         for line in node.last_lines:  # why it could not be started
             self.heard(node, line)
@@ -160,6 +173,12 @@ def main():
     with contextlib.ExitStack() as until_the_end:
         # The folder has mode 0700 and is gone with the job.
         key_folder = until_the_end.enter_context(tempfile.TemporaryDirectory(prefix="slimps-keys-"))
+        base = None  # of the nodes' parts of a trace
+        if what["trace"]:
+            traces = until_the_end.enter_context(
+                tempfile.TemporaryDirectory(prefix="slimps-trace-")
+            )
+            base = os.path.join(traces, "part.json")
         of_server = []
         if what["snapshots"] is not None:
             agent.restarts = True
@@ -170,6 +189,8 @@ def main():
                 node["environment"]["SLIMPS_KEY_FILE"] = keys.put(
                     key_folder, node["name"], node["key"]
                 )
+            if base:
+                node["environment"][job_trace.VARIABLE] = base
             command = node["command"] + (of_server if node["role"] == "server" else [])
             agent.begin(
                 job_node.Node(
@@ -182,3 +203,5 @@ def main():
         finally:
             agent.kill_all()
             agent.put_back()
+            for node in what["nodes"] if base else []:
+                agent.send_part(node["name"], job_trace.part_path(base, node["name"]))

@@ -5,10 +5,13 @@ What the nodes print comes as lines "worker1| text" through the carrier. Their a
 report between those lines what became of them, as `MARK NAME {json}`.
 """
 
+import base64
+import contextlib
 import json
 import signal
 
 from slimps_launch import job_node
+from slimps_launch import job_trace
 
 MARK = "slimps-report:"
 AGENT = "agent"  # the name under which an agent tells of its machine
@@ -68,6 +71,13 @@ class Carrier(job_node.Node):
             launcher.events.put(None)
             return
         node = self.carried[name]
+        if "part" in said:
+            path = job_trace.part_path(launcher.job.environment[job_trace.VARIABLE], name)
+            chunk = base64.b64decode(said["part"])
+            # What cannot be written is missing in the part, so the merge leaves it out and says so.
+            with contextlib.suppress(OSError), open(path, "ab" if said["at"] else "wb") as part:
+                part.write(chunk)
+            return
         node.pid = said.get("pid", node.pid)
         node.where = node.where or said.get("host")
         if "status" in said:

@@ -174,8 +174,10 @@ def launch(arguments, installation):
     where, _, detail = options.on.partition(":")
     restarts.check(parser, options, where)
     checkpoint.check(parser, options)
-    if options.trace and where != "local":
-        parser.error("--trace goes with --on local; for other places see docs/launching.md")
+    if options.trace and where not in ("local", "ssh"):
+        parser.error(
+            "--trace goes with --on local and --on ssh; for other places see docs/launching.md"
+        )
     if options.servers_apart and where != "slurm":
         parser.error("--servers-apart goes with --on slurm")
     if where == "k8s" and watched.scheduler_flags(options):

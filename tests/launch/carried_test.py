@@ -18,6 +18,7 @@ from job_case import FAKE, JobCase
 from slimps_launch import agent
 from slimps_launch import carried
 from slimps_launch import job_node
+from slimps_launch import job_trace
 from slimps_launch.places import here
 
 
@@ -74,6 +75,22 @@ class AgentTest(unittest.TestCase):
                 self.assertEqual(0, runner.run())
 
 
+class PartTest(folder_case.FolderCase):
+    def test_a_part_of_a_trace_arrives_whole_also_for_the_second_time(self):
+        sent = "part " * agent.CHUNK
+        self.put("sent", sent)
+        carrier = carried.Carrier("ssh host", [], [carried.CarriedNode("worker0", "worker")])
+        launcher = mock.Mock()
+        launcher.job.environment = {job_trace.VARIABLE: self.path("job.json")}
+        runner = agent.Agent()
+        with mock.patch.object(runner, "write", lambda line: carrier.hear(line, launcher)):
+            runner.send_part("worker0", self.path("none"))
+            for _ in range(2):  # a job that begins anew
+                runner.send_part("worker0", self.path("sent"))
+                self.assertEqual(sent, self.get("job.worker0.json"))
+        launcher.show_line.assert_not_called()
+
+
 class RestartingAgentTest(folder_case.FolderCase):
     def start(self, *script):
         """Starts an agent with one server, which plays the script."""
@@ -94,6 +111,7 @@ class RestartingAgentTest(folder_case.FolderCase):
         what = {
             "folder": self.folder,
             "share_cores": False,
+            "trace": False,
             "snapshots": {"parent": self.path("snapshots"), "every": 7},
             "nodes": [server],
         }

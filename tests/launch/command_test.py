@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """launch and run: what they refuse, each in one line, and jobs on this machine."""
 
+import contextlib
+import http.client
 import io
 import os
 import signal
+import tempfile
 import unittest
 from unittest import mock
 
@@ -13,6 +16,7 @@ from eventually import eventually
 from slimps_launch import command
 from slimps_launch import job_launch
 from slimps_launch.places import here
+from slimps_launch.watching import source
 
 COUNTS = ["--workers=2", "--servers=2"]
 
@@ -82,6 +86,52 @@ class LocalTest(unittest.TestCase):
         self.assertEqual(
             "slimps: 2 cores for each server, 3 cores for each worker\n", launcher.out.getvalue()
         )
+
+
+class WatchedTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="slimps-test-")
+        self.addCleanup(folder.cleanup)
+        self.home = {"HOME": folder.name, "XDG_RUNTIME_DIR": folder.name}
+
+    def status(self):
+        """Returns the exit status of slimps status, and what it says."""
+        with Command(SLIMPS + ["status"], **self.home) as asked:
+            return asked.status(), asked.said
+
+    def assert_metrics_at(self, address):
+        """Fails unless the metrics there say at last that all nodes are in the job."""
+
+        def nodes_up():
+            with contextlib.closing(http.client.HTTPConnection(address, timeout=60)) as asked:
+                asked.request("GET", "/metrics")
+                lines = asked.getresponse().read().decode().splitlines()
+            return [line for line in lines if line.startswith("slimps_node_up{")]
+
+        nodes = [(role, rank) for role in ("server", "worker") for rank in (0, 1)]
+        expected = ['slimps_node_up{role="%s",rank="%d"} 1' % node for node in nodes]
+        eventually(lambda: sorted(nodes_up()) == expected, commands.SECONDS)
+        self.assertEqual(expected, sorted(nodes_up()))
+
+    def test_the_addresses_that_launch_prints_answer_and_status_finds_the_job(self):
+        launch = SLIMPS + ["launch", *COUNTS, "--page_port=0", "--metrics_port=0", "--"]
+        with Command(launch + SMALL + ["wait"], **self.home) as job:
+            job.wait_for("ready: ", 2)
+            [metrics] = job.wait_for(r"metrics at http://(127\.0\.0\.1:\d+)/metrics$")
+            self.assert_metrics_at(metrics.group(1))
+            [page] = job.wait_for(r"watch this job at (http://127\.0\.0\.1:\d+/\?token=\w+)$")
+            asked = source.Source(page.group(1), token="")
+            eventually(lambda: asked.ask()["job"]["phase"] == "running", commands.SECONDS)
+            told = asked.ask()
+            self.assertEqual(("running", 4), (told["job"]["phase"], len(told["nodes"])))
+            status, said = self.status()
+            self.assertEqual(0, status, said)
+            self.assertIn("2 of 2 workers, 2 of 2 servers there", said)
+            job.process.send_signal(signal.SIGINT)
+            self.assertEqual(128 + signal.SIGINT, job.status(), job.said)
+        status, said = self.status()
+        self.assertEqual(1, status)
+        self.assertIn("no job runs here that can be watched", said)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@
 import collections
 import json
 import os
+import time
 
 import pytest
 from commands import RUNFILES, SLIMPS, SMALL, TRAIN, Command
@@ -12,7 +13,8 @@ SKEWED_CLOCK = os.path.join(RUNFILES, "tests", "launch", "libskewed_clock.so")
 LAUNCH = SLIMPS + ["launch", "--workers=2", "--servers=2"]
 PROCESSES = ["scheduler 0", "worker 0", "worker 1", "server 0", "server 1"]
 ROUNDS = 100  # of kvstore_numpy.py
-TOLERANCE_US = 1e6  # of clocks that are put together by round trips, on a busy machine
+TOLERANCE_US = 50e3  # of clocks that are put together by round trips
+JOBS = 3  # the best of which counts: a busy machine delays round trips
 
 
 class Traced:
@@ -22,9 +24,9 @@ class Traced:
     spans  [(process, stage, name, event)]
     """
 
-    def __init__(self, path, command, status=0):
+    def __init__(self, path, command, status=0, **environment):
         path = str(path / "job.json")
-        with Command(LAUNCH + ["--trace", path, "--"] + command) as job:
+        with Command(LAUNCH + ["--trace", path, "--"] + command, **environment) as job:
             assert job.status() == status, job.said
         self.said = job.lines
         with open(path, encoding="utf-8") as text:
@@ -84,29 +86,44 @@ def test_the_scheduler_has_the_jobs_phases(trained):
     assert list(trained.counts("scheduler 0", "phase")) == ["forming", "running", "ending"]
 
 
-def test_clocks_that_differ_are_aligned(tmp_path):
-    skew = "test $DMLC_WORKER_ID = 0 || export LD_PRELOAD=%s; exec \"$@\"" % SKEWED_CLOCK
-    trace = Traced(tmp_path, ["sh", "-c", skew, "sh"] + TRAIN)
-    assert trace.names == PROCESSES
+def disorder_us(trace):
+    """Returns by how much a round seems to be over before its pushes, or after its pulls."""
     over = {number: began for _, number, began, _ in trace.times("server", "aggregate")}
+    worst = 0
     for worker in ("worker 0", "worker 1"):
         sent = {number: ended for _, number, _, ended in trace.times(worker, "encode")}
         got = {number: began for _, number, began, _ in trace.times(worker, "decode")}
-        assert len(set(sent) & set(over)) >= ROUNDS
-        for number in set(sent) & set(got) & set(over):
-            assert sent[number] - TOLERANCE_US < over[number] < got[number] + TOLERANCE_US
-            assert got[number] - sent[number] < 100 * TOLERANCE_US
+        rounds = set(sent) & set(got) & set(over)
+        assert len(rounds) >= ROUNDS
+        for number in rounds:
+            worst = max(worst, sent[number] - over[number], over[number] - got[number])
+    return worst
 
 
-def test_the_skew_of_these_tests_is_one(tmp_path):
-    """Without the round trips that tell it, the part of a worker would be five minutes off."""
+def test_clocks_that_differ_are_aligned(tmp_path):
+    disorders = []
+    while len(disorders) < JOBS and min(disorders, default=TOLERANCE_US) >= TOLERANCE_US:
+        trace = Traced(tmp_path, TRAIN, LD_PRELOAD=SKEWED_CLOCK)
+        assert trace.names == PROCESSES
+        disorders.append(disorder_us(trace))
+    assert min(disorders) < TOLERANCE_US, disorders
+
+
+@pytest.mark.parametrize(
+    "ahead, variables",
+    [
+        (300, {"DMLC_ROLE": "worker", "DMLC_WORKER_ID": "1"}),
+        (0, {"DMLC_ROLE": "worker", "DMLC_WORKER_ID": "0"}),
+        (-200, {"DMLC_ROLE": "server"}),
+    ],
+)
+def test_the_skew_of_these_tests_is_one(ahead, variables):
+    """Without the round trips that tell it, parts of a trace would be minutes off."""
+    before = time.time()
     command = ["python3", "-c", "import time; print(time.time())"]
-    times = []
-    for variables in ({}, {"LD_PRELOAD": SKEWED_CLOCK}):
-        with Command(command, **variables) as one:
-            assert one.status() == 0, one.said
-        times.append(float(one.said))
-    assert 299 < times[1] - times[0] < 360
+    with Command(command, LD_PRELOAD=SKEWED_CLOCK, **variables) as one:
+        assert one.status() == 0, one.said
+    assert before - 1 < float(one.said) - ahead < time.time() + 1
 
 
 def test_a_worker_that_fails_leaves_its_part(tmp_path):

@@ -20,8 +20,8 @@ from slimps_launch.places import on_ssh
 
 
 class LaunchFlagsTest(unittest.TestCase):
-    def test_a_trace_is_of_this_machine_alone(self):
-        for where in ("ssh:hosts", "mpi", "slurm", "k8s"):
+    def test_a_trace_is_of_this_machine_and_of_hosts_alone(self):
+        for where in ("mpi", "slurm", "k8s"):
             arguments = [
                 "--on",
                 where,
@@ -34,7 +34,7 @@ class LaunchFlagsTest(unittest.TestCase):
             with contextlib.redirect_stderr(io.StringIO()) as said:
                 with self.subTest(where), self.assertRaises(SystemExit):
                     command.launch(arguments, None)
-            self.assertIn("--trace goes with --on local", said.getvalue())
+            self.assertIn("--trace goes with --on local and --on ssh", said.getvalue())
 
     def refused(self, *flags):
         with contextlib.redirect_stderr(io.StringIO()) as said:

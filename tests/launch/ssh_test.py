@@ -5,6 +5,7 @@ Skipped where namespaces cannot be made.
 """
 
 import contextlib
+import json
 import os
 import re
 import shlex
@@ -117,6 +118,19 @@ def test_it_trains_as_a_local_job_does(machines):
     assert re.search("server . .*listens at tcp://10.77.0.2:", said), said
     with open(os.path.join(logs, "worker0.log"), encoding="utf-8") as log:
         assert "worker0| " + log.read().splitlines()[-1] in lines
+    assert machines.nobody_is_left()
+
+
+def test_all_processes_of_the_hosts_are_in_one_trace(machines):
+    path = os.path.join(machines.folder, "job.json")
+    flags = ("--insecure", "--trace", path)
+    lines = commands.trained(machines.launch(*TRAIN, flags=flags), SLIMPS_SSH=machines.ssh)
+    with open(path, encoding="utf-8") as text:
+        events = json.load(text)["traceEvents"]
+    named = [event["args"]["name"] for event in events if event["name"] == "process_name"]
+    expected = ["scheduler 0", "worker 0", "worker 1", "server 0", "server 1"]
+    assert sorted(named) == sorted(expected)
+    assert not [line for line in lines if "left out" in line]
     assert machines.nobody_is_left()
 
 

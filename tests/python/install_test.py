@@ -8,6 +8,7 @@ import shutil
 import subprocess
 
 import pytest
+from eventually import eventually
 
 PYTHONS = {"/usr/bin/python3", os.environ.get("SLIMPS_NEWEST_PYTHON", "/usr/bin/python3")}
 
@@ -20,22 +21,33 @@ class Installed:
         self.run(self.python, "-m", "pip", "install", "-q", os.environ["SLIMPS_WHEEL"])
         self.script = shutil.copy("examples/kvstore_numpy.py", folder)
 
-    def run(self, *command):
-        """Runs a command and returns what it printed."""
-        ran = subprocess.run(
+    def start(self, *command):
+        return subprocess.Popen(
             command,
             cwd="/",
             env={"PATH": "/usr/bin:/bin", "HOME": str(self.folder)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            check=False,
         )
-        assert ran.returncode == 0, ran.stdout
-        return ran.stdout
+
+    def run(self, *command):
+        """Runs a command and returns what it printed."""
+        with self.start(*command) as ran:
+            said, _ = ran.communicate()
+        assert ran.returncode == 0, said
+        return said
+
+    def start_slimps(self, *arguments):
+        return self.start(self.folder / "venv" / "bin" / "slimps", *arguments)
 
     def slimps(self, *arguments):
         return self.run(self.folder / "venv" / "bin" / "slimps", *arguments)
+
+    def status(self):
+        """Returns what slimps status says, with or without a job."""
+        with self.start_slimps("status") as asked:
+            return asked.communicate()[0]
 
     def files(self):
         return {path.name for path in (self.folder / "venv").rglob("slimps*")}
@@ -58,7 +70,21 @@ def test_a_job_of_two_workers_and_two_servers_trains(installed):
 
 
 def test_the_demo_trains_three_times_with_the_same_accuracy_in_fewer_bytes(installed):
-    said = installed.slimps("demo", "--link", "1gbit")
+    whole, told = "2 of 2 workers, 2 of 2 servers there", []
+
+    def seen():
+        told.append(installed.status())
+        return whole in told[-1]
+
+    with installed.start_slimps("demo", "--link", "1gbit", "--page_port", "0") as demo:
+        eventually(lambda: seen() or demo.poll() is not None)
+        said, _ = demo.communicate()
+    assert demo.returncode == 0, said
+    assert whole in told[-1], said
+    pages = re.findall(
+        r"watch this job at http://127\.0\.0\.1:\d+/\?token=\w+$", said, re.MULTILINE
+    )
+    assert len(set(pages)) == 3, said
     rows = re.findall(r"^(\w+) +([\d.]+) % +[\d.]+ +([\d.]+) ", said, flags=re.MULTILINE)
     assert [row[0] for row in rows] == ["fp32", "bf16", "1bit"], said
     for _, accuracy, _ in rows:

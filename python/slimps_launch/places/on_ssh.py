@@ -14,6 +14,7 @@ import subprocess
 
 from slimps_launch import carried
 from slimps_launch import errors
+from slimps_launch import job_trace
 from slimps_launch.places import here
 from slimps_launch.places import hosts
 from slimps_launch import network
@@ -171,6 +172,7 @@ class Place:
             what = {
                 "folder": os.getcwd(),
                 "share_cores": job.share_cores,
+                "trace": job_trace.VARIABLE in job.environment,
                 "snapshots": job.snapshots and vars(job.snapshots),
                 "nodes": nodes,
             }

@@ -14,6 +14,10 @@ from slimps_launch.watching import source
 from slimps_launch.watching import words
 
 SILENT_FOR_S = 10  # then top takes the job as over
+# Workers send details with the second heartbeat after somebody has asked; one comes each second.
+# The scheduler looks four times a second, before the first and after the second.
+DETAILS_WITHIN_S = 3
+ASK_AGAIN_S = 0.25
 OVER = ("done", "failed")
 
 
@@ -36,6 +40,20 @@ def told(state):
     return words.status(state)
 
 
+def ask_for_details(asked, now=time.monotonic, wait=time.sleep):
+    """Returns the job's state, with its tensors if it has any.
+
+    The first question makes the workers send them. LaunchError: there is no answer to it.
+    """
+    state = asked.ask()
+    end = now() + DETAILS_WITHIN_S
+    with contextlib.suppress(source.Silent):  # the job ends meanwhile
+        while state["job"]["phase"] == "running" and not state["tensors"] and now() < end:
+            wait(ASK_AGAIN_S)
+            state = asked.ask()
+    return state
+
+
 def status(arguments):
     parser = argparse.ArgumentParser(
         prog="slimps status",
@@ -46,7 +64,7 @@ def status(arguments):
     parser.add_argument("--json", action="store_true", help="all of it, as the scheduler says it")
     options = parser.parse_args(arguments)
     source.check(parser, options)
-    state = source.find(options, os.environ).ask()
+    state = ask_for_details(source.find(options, os.environ))
     say([json.dumps(state, indent=1)] if options.json else told(state))
     return 0
 

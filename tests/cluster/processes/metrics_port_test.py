@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Servers and workers that export their own metrics, while the scheduler exports those of all."""
 
+import json
 import os
 import re
 import shutil
+import signal
 import subprocess
+import tempfile
 import unittest
 
 from eventually import eventually
@@ -17,11 +20,20 @@ COMPRESS = ["--model", "mlp", "--dataset", "digits", "--epochs", "1000", "--comp
 COMPRESS += ["--pull_compression", "1bit", "--emulate_link", "100mbit"]
 PORT = ["--metrics_port=0"]
 SCHEDULER = PORT + ["--heartbeat_interval_ms=100"]
+STEPS = 40
+SHORT = TRAIN + ["--max_steps", str(STEPS), "--simulate_compute_ms", "100"]
+FIRST_WEIGHTS = 4 * (64 * 10 + 10)  # bytes, which come before training
 PROMTOOL = shutil.which("promtool")
 
 
 def families_of(text):
     return set(re.findall(r"^# TYPE (\w+) ", text, re.MULTILINE))
+
+
+def sum_of(text, name, direction):
+    """Returns the sum of a metric's samples with this direction."""
+    samples = re.findall(r"^%s\{(.*)\} (\S+)$" % name, text, re.MULTILINE)
+    return sum(float(value) for labels, value in samples if 'direction="%s"' % direction in labels)
 
 
 def catalogue():
@@ -62,6 +74,31 @@ class MetricsPortTest(unittest.TestCase):
                     check=False,
                 )
                 self.assertEqual((0, b""), (checked.returncode, checked.stdout), name)
+
+    def test_what_is_exported_last_is_what_the_summary_has(self):
+        folder = tempfile.TemporaryDirectory(prefix="slimps-test-")
+        self.addCleanup(folder.cleanup)
+        path = os.path.join(folder.name, "summary.json")
+        patient = ["--heartbeat_timeout_ms=60000"]
+        worker = SHORT + PORT + ["--summary_json", path]
+        with ProcessCluster(1, 1, worker, patient) as cluster:
+            # The worker trains on alone, but cannot leave before the scheduler lets it go.
+            cluster.wait_for_line("worker0", "step 1/")
+            cluster.kill("scheduler", signal.SIGSTOP)
+            cluster.wait_for_line("worker0", "step %d/" % STEPS)
+            exported = cluster.metrics_of("worker0")
+            cluster.kill("scheduler", signal.SIGCONT)
+            self.assertEqual(0, cluster.wait_for_end(["worker0"])["worker0"])
+        with open(path, encoding="utf-8") as text:
+            summary = json.load(text)
+        self.assertEqual(STEPS, summary["steps"])
+        pulled = summary["bytes_pulled"] + FIRST_WEIGHTS
+        for expected, name, direction in (
+            (summary["bytes_pushed"], "slimps_payload_bytes_total", "push"),
+            (4 * summary["elements_pushed"], "slimps_raw_bytes_total", "push"),
+            (pulled, "slimps_payload_bytes_total", "pull"),
+        ):
+            self.assertEqual(expected, sum_of(exported, name, direction), (name, direction))
 
     def test_a_server_that_was_started_again_is_counted(self):
         with ProcessCluster(2, 1, COMPRESS, SCHEDULER, snapshots=1) as cluster:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The page, `slimps status` and the log of a job of real processes, one of which is stopped."""
 
+import json
 import os
 import re
 import signal
@@ -21,6 +22,8 @@ from process_cluster import ProcessCluster  # noqa: E402
 # The link leaves the cores to the browser.
 TRAIN = ["--model", "logistic", "--emulate_link", "2mbit"]
 RAW_PULLS = ["--model", "mlp", "--emulate_link", "100mbit", "--compression", "1bit"]
+ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+/\?token=\w+")
+DIGITS = ["--dataset", "digits", "--epochs", "1000000"]
 UNHEARD = "worker 1 has not been heard for "
 IN_TIME_S = 3.0
 GIVEN_UP_S = 8.0  # the job fails 10 s after it has heard a node last
@@ -31,19 +34,30 @@ return [...document.querySelectorAll("#nodes .node")]
 """
 
 
+def address_of(job):
+    """Returns the address of a job's page, as the scheduler's log says it."""
+    return job.wait_for(lambda: ADDRESS.search(job.output("scheduler")), "the address").group()
+
+
+class NobodyLookedTest(unittest.TestCase):
+    def test_the_first_status_has_the_tensors(self):
+        # With heartbeats so short, details come early within the time that status gives them.
+        scheduler = ["--page_port=0", "--heartbeat_interval_ms=100"]
+        with ProcessCluster(2, 1, TRAIN + DIGITS + ["--log_every", "1"], scheduler) as job:
+            job.wait_for_line("worker0", "step 2/")
+            _, said, complained = terminal.run("status", "--json", "--address", address_of(job))
+        self.assertEqual("", complained)
+        self.assertEqual({640, 10}, {tensor["elements"] for tensor in json.loads(said)["tensors"]})
+
+
 class LiveTest(browser.BrowserCase):
     def open(self, flags):
         """Starts a job with all times as they are by default, and opens its page."""
-        flags = flags + ["--dataset", "digits", "--epochs", "1000000"]
-        self.job = ProcessCluster(2, 1, flags, scheduler_flags=["--page_port=0"])
+        self.job = ProcessCluster(2, 1, flags + DIGITS, scheduler_flags=["--page_port=0"])
         self.addCleanup(self.job.__exit__)
         self.addCleanup(self.driver.get, "about:blank")
         self.job.__enter__()
-        address = re.compile(r"http://127\.0\.0\.1:\d+/\?token=\w+")
-        found = self.job.wait_for(
-            lambda: address.search(self.job.output("scheduler")), "the page's address"
-        )
-        self.address = found.group()
+        self.address = address_of(self.job)
         browser.look(self.driver, 1600)
         self.driver.get(self.address)
         self.job.wait_for(lambda: self.round() > 0, "a round on the page")

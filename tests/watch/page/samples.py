@@ -210,7 +210,7 @@ def no_figures():
 def stopped_worker():
     """As with --heartbeat_timeout_ms=60000: the job goes on where a node is silent for 12 s."""
     state = healthy()
-    unheard = "worker 1 has not been heard for %d s"
+    unheard = "worker 1 has not been heard for %g s"
     waits = (
         "round 1825 waits %d s for worker 1: s:conv1.weight, s:fc.weight and at least 6 more "
         "tensors; worker 1: not heard for %d s, last call push %d s ago, at train.py:31"
@@ -225,7 +225,7 @@ def stopped_worker():
     for point in state["history"][-12:]:
         point.update(push_bytes_per_s=0, pull_bytes_per_s=0, rounds_per_s=0, overlap=None)
     state["events"] += [
-        *({"t": 172.2 + age, "text": unheard % age} for age in (2, 4, 8)),
+        *({"t": 172.2 + age, "text": unheard % age} for age in (2.5, 5, 10)),
         {"t": 182.2, "text": waits % (10, 10, 10)},
     ]
     state["stalls"] = [

@@ -2,30 +2,34 @@
 """Makes the pictures of docs/watching.md and docs/operations.md anew:
 
 cd tests/watch/page && /usr/bin/python3 screenshots.py ../../../docs
-pngquant 64 --nofs --force --ext .png ../../../docs/watching-*.png      # a third of the bytes
 """
 
 import base64
+import io
 import os
 import sys
 
+from PIL import Image
 from selenium.webdriver.support.ui import WebDriverWait
 
 import browser
 import samples
 import scheduler
 
-# Name, width, height (None: all of the page), scheme.
+COLOURS = 64  # make a third of the bytes
+# Name, job, width, height (None: all of the page), scheme.
 PICTURES = (
-    ("watching-light", 1600, None, "light"),
-    ("watching-dark", 320, 1500, "dark"),
-    ("watching-stall", 800, 780, "light"),
+    ("watching-light", samples.stopped_worker(), 1600, None, "light"),
+    ("watching-dark", samples.stopped_worker(), 320, 1500, "dark"),
+    ("watching-stall", samples.stopped_worker(), 800, 780, "light"),
+    ("watching-advice", samples.raw_pulls(), 800, 333, "light"),
 )
 
 
 def main(folder):
-    with browser.chromium() as driver, scheduler.Scheduler(samples.stopped_worker()) as served:
-        for name, width, height, scheme in PICTURES:
+    with browser.chromium() as driver, scheduler.Scheduler(None) as served:
+        for name, job, width, height, scheme in PICTURES:
+            served.become(job)
             browser.look(driver, width, height or 900, scheme)
             driver.get("%s/?token=%s" % (served.address, scheduler.TOKEN))
             live = "return document.getElementById('link').textContent === 'live'"
@@ -38,8 +42,9 @@ def main(folder):
                 "requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done)))"
             )
             png = driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})["data"]
-            with open(os.path.join(folder, name + ".png"), "wb") as out:
-                out.write(base64.b64decode(png))
+            picture = Image.open(io.BytesIO(base64.b64decode(png))).convert("RGB")
+            picture = picture.quantize(COLOURS, dither=Image.Dither.NONE)
+            picture.save(os.path.join(folder, name + ".png"), optimize=True)
 
 
 if __name__ == "__main__":

@@ -296,6 +296,14 @@ class CommandTest(folder_case.FolderCase):
         self.assertNotIn("\x1b", said, "this is no terminal")
 
 
+def without_tensors(phase="running"):
+    """Returns what a scheduler says whom nobody has asked for seconds."""
+    told = samples.healthy()
+    told["job"]["phase"] = phase
+    told.update(tensors=[], timeline=[])
+    return told
+
+
 class Answers:
     """A source that gives these answers, one after the other."""
 
@@ -307,6 +315,37 @@ class Answers:
         if isinstance(answer, Exception):
             raise answer
         return answer
+
+
+class DetailsTest(unittest.TestCase):
+    def ask(self, *answers):
+        """Returns the state, how many answers are left, and the seconds that were waited."""
+        asked, time = Answers(*answers), [0]
+        state = watch_commands.ask_for_details(
+            asked, lambda: time[0], lambda seconds: time.append(time.pop() + seconds)
+        )
+        return state, len(asked.answers), time[0]
+
+    def test_it_asks_again_until_the_tensors_come(self):
+        told = [without_tensors()] * 3 + [samples.healthy()] * 2
+        self.assertEqual((samples.healthy(), 1, 0.75), self.ask(*told))
+
+    def test_a_job_without_tensors_is_asked_for_some_seconds_only(self):
+        self.assertEqual((without_tensors(), 7, 3), self.ask(*[without_tensors()] * 20))
+
+    def test_a_job_that_does_not_run_is_asked_once(self):
+        for phase in ("forming", "done", "failed"):
+            told = without_tensors(phase)
+            self.assertEqual((told, 1, 0), self.ask(told, samples.healthy()))
+
+    def test_a_job_that_ends_meanwhile_is_told_as_it_was(self):
+        answers = [without_tensors(), source.Silent("gone"), samples.healthy()]
+        self.assertEqual((without_tensors(), 1, 0.25), self.ask(*answers))
+
+    def test_status_prints_what_comes_later(self):
+        asked = Answers(without_tensors(), samples.healthy())
+        with mock.patch.object(source, "find", return_value=asked):
+            self.assertEqual(samples.healthy(), json.loads(terminal.run("status", "--json")[1]))
 
 
 class TopTest(unittest.TestCase):
