@@ -243,7 +243,7 @@ TEST_F(JobWatchTest, MetricsAreThoseOfTheNodesAndItsOwn) {
   EXPECT_THAT(text, HasSubstr("slimps_node_up{role=\"server\",rank=\"1\"} 1\n"));
   EXPECT_THAT(text, HasSubstr("slimps_restarts_total{role=\"server\",rank=\"1\"} 3\n"));
   EXPECT_THAT(text, HasSubstr("slimps_stalls_total{role=\"scheduler\",rank=\"0\"} 1\n"));
-  EXPECT_THAT(text, HasSubstr("slimps_job_seconds{role=\"scheduler\",rank=\"0\"} 20\n"));
+  EXPECT_THAT(text, HasSubstr("slimps_job_age_seconds{role=\"scheduler\",rank=\"0\"} 20\n"));
 }
 
 }  // namespace
