@@ -115,7 +115,7 @@ const std::map<Metric, MetricInfo>& Catalogue() {
         {}}},
       {Metric::kStalls,
        {"slimps_stalls_total",
-        "Waits for longer than --stall_warning, and nodes that were silent.",
+        "Waits for longer than --stall_warning (10 s if it is 0), and nodes that were silent.",
         MetricKind::kCounter,
         {}}},
       {Metric::kThresholdBytes,

@@ -37,7 +37,7 @@ class JobWatch final {
     uint32_t num_workers = 1;
     uint32_t num_servers = 1;
     absl::Duration heartbeat_interval = absl::Seconds(1);
-    absl::Duration stall_warning = absl::Seconds(10);  // 0: no line about waits
+    absl::Duration stall_warning = absl::Seconds(10);  // 0: no line; stalls are shown
   };
   static constexpr size_t kMaxEvents = 200;
 
