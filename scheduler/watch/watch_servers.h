@@ -32,8 +32,8 @@ class WatchServers final {
   };
 
   // Listens, and logs where. The page always asks for the token, the metrics where others can
-  // reach `bind`. Where the job's former scheduler has left its file, the page is what that one's
-  // was.
+  // reach `bind`; then kPlainHttpWarning is logged once for both. Where the job's former scheduler
+  // has left its file, the page is what that one's was.
   // REQUIRES: `watch` outlives the servers.
   // Unavailable: a port is taken, or the file cannot be written.
   [[nodiscard]] static absl::StatusOr<std::unique_ptr<WatchServers>> Start(const Options& options,
