@@ -5,7 +5,7 @@
 //
 //   JobWatch watch(options, now);
 //   watch.TakeReport({wire::WORKER, 0}, bytes, now);         // whenever one comes
-//   for (auto& line : watch.Observe(view, news, now)) LOG(WARNING) << line;  // a few times a second
+//   for (auto& line : watch.Observe(view, news, now)) LOG(WARNING) << line;  // each 250 ms
 //   watch.Json(), watch.Samples()                            // for whoever looks
 #ifndef SLIMPS_SCHEDULER_WATCH_JOB_WATCH_H_
 #define SLIMPS_SCHEDULER_WATCH_JOB_WATCH_H_

@@ -2,7 +2,7 @@
 // The scheduler's HTTP servers: the live page with its data, and the metrics. What they serve is
 // WatchService's.
 //
-//   GET /           the page     GET /job.json   the state    GET /events   the state, again and again
+//   GET /           the page     GET /job.json   the state    GET /events   the state as a stream
 //   GET /metrics    on its own port
 #ifndef SLIMPS_SCHEDULER_WATCH_WATCH_SERVERS_H_
 #define SLIMPS_SCHEDULER_WATCH_WATCH_SERVERS_H_
