@@ -79,7 +79,7 @@ DEFINE_string(watch_token_file, "",
               "file with the token of both, which only this user can read; else a token is drawn");
 DEFINE_int32(stall_warning, 10,
              "seconds after which a line says who waits for whom and where that one stands; 0: no "
-             "line");
+             "line, and the page shows it after 10");
 
 namespace slimps {
 namespace {

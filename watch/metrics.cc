@@ -42,17 +42,17 @@ const std::map<Metric, MetricInfo>& Catalogue() {
         MetricKind::kCounter,
         {"stage"}}},
       {Metric::kCompressedNorm,
-       {"slimps_compressed_norm_total",
+       {"slimps_compressed_squared_norm_total",
         "Sum over compressed pushes of the squared norm of gradient plus residual.",
         MetricKind::kCounter,
         {}}},
       {Metric::kSentNorm,
-       {"slimps_sent_norm_total",
+       {"slimps_sent_squared_norm_total",
         "Sum over compressed pushes of the squared norm of what they sent.",
         MetricKind::kCounter,
         {}}},
       {Metric::kLostNorm,
-       {"slimps_lost_norm_total",
+       {"slimps_lost_squared_norm_total",
         "Sum over compressed pushes of the squared norm of what they left out.",
         MetricKind::kCounter,
         {}}},
@@ -115,7 +115,7 @@ const std::map<Metric, MetricInfo>& Catalogue() {
         {}}},
       {Metric::kStalls,
        {"slimps_stalls_total",
-        "Waits for longer than --stall_warning, and nodes that were silent.",
+        "Waits for longer than --stall_warning (10 s if it is 0), and nodes that were silent.",
         MetricKind::kCounter,
         {}}},
       {Metric::kThresholdBytes,
@@ -123,8 +123,8 @@ const std::map<Metric, MetricInfo>& Catalogue() {
         "fp32 bytes from which tensors are compressed.",
         MetricKind::kGauge,
         {"direction"}}},
-      {Metric::kJobSeconds,
-       {"slimps_job_seconds", "Seconds since the scheduler began.", MetricKind::kGauge, {}}}};
+      {Metric::kJobAge,
+       {"slimps_job_age_seconds", "Seconds since the scheduler began.", MetricKind::kGauge, {}}}};
   return *catalogue;
 }
 

@@ -47,7 +47,7 @@ enum class Metric : uint32_t {
   kRestarts,
   kStalls,          // waits and silent nodes that were warned of
   kThresholdBytes,  // {direction}: what is decided
-  kJobSeconds,      // since the scheduler began
+  kJobAge,          // since the scheduler began
 };
 
 // A node's report names those that have waited longest.

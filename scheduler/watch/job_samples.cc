@@ -32,7 +32,7 @@ std::vector<NodeSamples> SamplesOf(const JobView& view, const ReportMap& reports
                                    const wire::CodecMap* decision, const SchedulerCounts& counts) {
   std::vector<NodeSamples> all = {{.role = "scheduler", .rank = 0, .report = {}}};
   watch::NodeReport* const own = &all.front().report;
-  AddSample(Metric::kJobSeconds, {}, absl::ToDoubleSeconds(counts.age), own);
+  AddSample(Metric::kJobAge, {}, absl::ToDoubleSeconds(counts.age), own);
   AddSample(Metric::kStalls, {}, static_cast<double>(counts.stalls), own);
   if (decision != nullptr && decision->has_threshold()) {
     AddSample(Metric::kThresholdBytes, {"push"}, static_cast<double>(decision->threshold_bytes()),

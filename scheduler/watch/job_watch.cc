@@ -11,8 +11,9 @@
 namespace slimps {
 namespace {
 
-constexpr absl::Duration kNow = absl::Seconds(1);          // what a point of the history covers
-constexpr absl::Duration kFiguresOver = NodeRates::kKept;  // what the figures cover
+constexpr absl::Duration kNow = absl::Seconds(1);              // what a point of the history covers
+constexpr absl::Duration kFiguresOver = NodeRates::kKept;      // what the figures cover
+constexpr absl::Duration kUntoldPatience = absl::Seconds(10);  // without --stall_warning
 constexpr size_t kMaxEventBytes = 1000;
 constexpr char kDecision[] = "decision ";
 
@@ -83,17 +84,18 @@ std::vector<std::string> JobWatch::Observe(JobView view, const std::vector<std::
   if (view_.decision.has_value()) TakeDecision(*view_.decision, now);
   history_.Add(now - began_, FiguresOf(rates_, options_.num_workers, kNow, now));
   figures_ = FiguresOf(rates_, options_.num_workers, kFiguresOver, now);
-  if (options_.stall_warning <= absl::ZeroDuration()) return {};
   if (view_.phase != JobView::Phase::kForming && view_.phase != JobView::Phase::kRunning) {
     stalls_.Clear();
     return {};
   }
-  const WaitOptions options = {.patience = options_.stall_warning,
+  const bool tells = options_.stall_warning > absl::ZeroDuration();
+  const WaitOptions options = {.patience = tells ? options_.stall_warning : kUntoldPatience,
                                .heartbeat_interval = options_.heartbeat_interval,
                                .decision_version = decision_version()};
   std::vector<std::string> lines =
       stalls_.Update(FindWaits(view_, reports_, now - began_, now, options), now);
   for (const std::string& line : lines) AddEvent(line, now);
+  if (!tells) lines.clear();
   return lines;
 }
 

@@ -5,7 +5,7 @@
 //
 //   JobWatch watch(options, now);
 //   watch.TakeReport({wire::WORKER, 0}, bytes, now);         // whenever one comes
-//   for (auto& line : watch.Observe(view, news, now)) LOG(WARNING) << line;  // a few times a second
+//   for (auto& line : watch.Observe(view, news, now)) LOG(WARNING) << line;  // each 250 ms
 //   watch.Json(), watch.Samples()                            // for whoever looks
 #ifndef SLIMPS_SCHEDULER_WATCH_JOB_WATCH_H_
 #define SLIMPS_SCHEDULER_WATCH_JOB_WATCH_H_
@@ -37,7 +37,7 @@ class JobWatch final {
     uint32_t num_workers = 1;
     uint32_t num_servers = 1;
     absl::Duration heartbeat_interval = absl::Seconds(1);
-    absl::Duration stall_warning = absl::Seconds(10);  // 0: no line about waits
+    absl::Duration stall_warning = absl::Seconds(10);  // 0: no line; stalls are shown
   };
   static constexpr size_t kMaxEvents = 200;
 

@@ -38,7 +38,7 @@ void Filter(Entries* entries, int most, const Keep& keep) {
 // True for what the scheduler itself knows better than any node.
 bool IsOfScheduler(uint32_t metric) {
   return metric >= static_cast<uint32_t>(Metric::kNodeUp) &&
-         metric <= static_cast<uint32_t>(Metric::kJobSeconds);
+         metric <= static_cast<uint32_t>(Metric::kJobAge);
 }
 
 void CheckSamples(const ReportLimits& limits, watch::NodeReport* report) {

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "proto/net/membership/node_name.h"
+#include "watch/metrics.h"
 
 namespace slimps {
 namespace {
@@ -36,6 +37,7 @@ class Finder final {
       FindUnheard();
       FindRounds();
       FindAgreements();
+      FindCalls();
     }
     return std::move(waits_);
   }
@@ -77,8 +79,13 @@ class Finder final {
     absl::StrAppend(&text, activity.in_progress()
                                ? absl::StrCat("in ", call, " for ", lasted)
                                : absl::StrCat("last call ", call, " ", lasted, " ago"));
-    if (activity.where().empty()) return text;
-    return absl::StrCat(text, ", at ", OneLine(activity.where(), kMaxTextBytes));
+    return absl::StrCat(text, Where(activity));
+  }
+
+  // Returns ", at train.py:31", or "" if it is unknown.
+  static std::string Where(const watch::Activity& activity) {
+    if (activity.where().empty()) return "";
+    return absl::StrCat(", at ", OneLine(activity.where(), kMaxTextBytes));
   }
 
   std::string DescribeAll(const std::vector<NodePlace>& places) const {
@@ -130,10 +137,10 @@ class Finder final {
     }
   }
 
-  // A round is open for `seconds` by a report of a server. A server that is late may have finished
-  // it, so its word ages no more.
-  absl::Duration AgeOf(const NodePlace& server, const TakenReport& taken, double seconds) const {
-    const absl::Duration since = IsLate(server) ? absl::ZeroDuration() : now_ - taken.at;
+  // A round or a call has lasted for `seconds` by a report of a node. A node that is late may have
+  // finished it, so its word ages no more.
+  absl::Duration AgeOf(const NodePlace& node, const TakenReport& taken, double seconds) const {
+    const absl::Duration since = IsLate(node) ? absl::ZeroDuration() : now_ - taken.at;
     return absl::Seconds(seconds) + since;
   }
 
@@ -174,8 +181,9 @@ class Finder final {
       wait.age = open.age;
       for (const uint32_t rank : open.missing) wait.blamed.emplace_back(wire::WORKER, rank);
       wait.before = absl::StrCat("round ", number, " waits ");
-      wait.after = absl::StrCat(" for ", NodeNames(wait.blamed), ": ",
-                                Names(open.tensors, open.has_more), DescribeAll(wait.blamed));
+      wait.after =
+          absl::StrCat(" for ", NodeNames(wait.blamed), ": ", Names(open.tensors, open.has_more),
+                       DescribeAll(wait.blamed), DescribeQueue(FullestServer()));
       wait.over = absl::StrCat("round ", number, " goes on");
       if (round != oldest) wait.patience = absl::InfiniteDuration();
     }
@@ -230,6 +238,76 @@ class Finder final {
     wait->after = absl::StrCat(" for ", NodeNames(missing), DescribeAll(missing));
     wait->over = absl::StrCat(what, " goes on");
     wait->blamed = missing;
+  }
+
+  // Returns the server with most entries in its queues, and how many. Nobody: 0 entries.
+  std::pair<NodePlace, double> FullestServer() const {
+    std::pair<NodePlace, double> fullest;
+    for (const auto& [place, taken] : reports_) {
+      if (place.first != wire::SERVER) continue;
+      const double queued = SumOf(taken.report, Metric::kQueueDepth);
+      if (queued > fullest.second) fullest = {place, queued};
+    }
+    return fullest;
+  }
+
+  // Returns "; server 1 has 40 entries queued", or "" if none is.
+  static std::string DescribeQueue(const std::pair<NodePlace, double>& server) {
+    if (server.second == 0) return "";
+    return absl::StrFormat("; %s has %.0f %s queued", Name(server.first), server.second,
+                           server.second == 1 ? "entry" : "entries");
+  }
+
+  // True if the line of another wait says, or will say, why `worker` is in a call for `age`.
+  bool IsExplained(const NodePlace& worker, absl::Duration age) const {
+    const absl::Duration as_long = age - kLateIntervals * options_.heartbeat_interval;
+    const auto explains = [&](const Wait& wait) {
+      // An agreement explains the calls of those who have come to it.
+      if (!wait.age.has_value()) return std::ranges::find(wait.blamed, worker) == wait.blamed.end();
+      return wait.patience < absl::InfiniteDuration() &&
+             *wait.age >= std::min(wait.patience, as_long);
+    };
+    return std::ranges::find(view_.nodes, NodeView::State::kGone, &NodeView::state) !=
+               view_.nodes.end() ||
+           std::ranges::any_of(waits_, explains);
+  }
+
+  // Finds calls that last too long. One line tells all of them that no other wait explains. The
+  // others stay in the list in silence: a call that was told may be explained later.
+  void FindCalls() {
+    std::vector<std::pair<NodePlace, absl::Duration>> calls;
+    std::vector<NodePlace> unexplained;
+    for (const auto& [place, taken] : reports_) {
+      const NodeView* const node = FindNode(place);
+      if (place.first != wire::WORKER || node == nullptr) continue;
+      const watch::Activity& activity = taken.report.activity();
+      const absl::Duration age = AgeOf(place, taken, activity.seconds());
+      if (node->state != NodeView::State::kThere || !activity.in_progress()) continue;
+      if (age < options_.patience) continue;
+      calls.emplace_back(place, age);
+      if (!IsExplained(place, age)) unexplained.push_back(place);
+    }
+    for (const auto& [place, age] : calls) {
+      Wait& wait = Add(absl::StrCat("call of ", Name(place)));
+      wait.age = age;
+      wait.over = absl::StrCat(Name(place), " goes on");
+      if (!unexplained.empty() && place == unexplained.front()) {
+        TellCall(unexplained, &wait);
+      } else {
+        wait.patience = absl::InfiniteDuration();
+      }
+    }
+  }
+
+  // Fills in the line about the call of workers[0], which names the others.
+  void TellCall(const std::vector<NodePlace>& workers, Wait* wait) const {
+    const watch::Activity& activity = reports_.at(workers[0]).report.activity();
+    const std::pair<NodePlace, double> fullest = FullestServer();
+    wait->before =
+        absl::StrCat(Name(workers[0]), " is in ", OneLine(activity.call(), kMaxTextBytes), " for ");
+    wait->after = absl::StrCat(Where(activity), DescribeAll({workers.begin() + 1, workers.end()}),
+                               DescribeQueue(fullest));
+    if (fullest.second > 0) wait->blamed = {fullest.first};
   }
 
   const JobView& view_;

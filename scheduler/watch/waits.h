@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finds who waits for whom at one moment: open rounds, barriers and sums, declarations, decisions,
-// nodes that are missing at the start, nodes that were not heard, servers that do not finish. What
-// of it has lasted too long is StallLog's business. Pure.
+// nodes that are missing at the start, nodes that were not heard, servers that do not finish, calls
+// that nothing else explains. What of it has lasted too long is StallLog's business. Pure.
 #ifndef SLIMPS_SCHEDULER_WATCH_WAITS_H_
 #define SLIMPS_SCHEDULER_WATCH_WAITS_H_
 

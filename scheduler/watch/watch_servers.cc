@@ -9,6 +9,7 @@
 
 #include "proto/base/status_copy.h"
 #include "proto/base/status_macros.h"
+#include "proto/net/address.h"
 #include "scheduler/watch/watch_file.h"
 #include "watch/http/metrics_server.h"
 #include "watch/page/page_html.h"
@@ -39,6 +40,8 @@ absl::StatusOr<std::unique_ptr<WatchServers>> WatchServers::Start(const Options&
     SLIMPS_RETURN_IF_ERROR(Prefixed(metrics.status(), "--metrics_port"));
     servers->metrics_ = *std::move(metrics);
   }
+  const bool serves = options.metrics_port.has_value() || options.page_port.has_value();
+  if (serves && !IsLoopback(options.bind)) LOG(WARNING) << kPlainHttpWarning;
   if (!options.page_port.has_value()) return servers;
   const auto serve = [&](uint16_t port) {
     return HttpServer::Start(

@@ -2,7 +2,7 @@
 // The scheduler's HTTP servers: the live page with its data, and the metrics. What they serve is
 // WatchService's.
 //
-//   GET /           the page     GET /job.json   the state    GET /events   it, again and again
+//   GET /           the page     GET /job.json   the state    GET /events   the state as a stream
 //   GET /metrics    on its own port
 #ifndef SLIMPS_SCHEDULER_WATCH_WATCH_SERVERS_H_
 #define SLIMPS_SCHEDULER_WATCH_WATCH_SERVERS_H_
@@ -32,8 +32,8 @@ class WatchServers final {
   };
 
   // Listens, and logs where. The page always asks for the token, the metrics where others can
-  // reach `bind`. Where the job's former scheduler has left its file, the page is what that one's
-  // was.
+  // reach `bind`; then kPlainHttpWarning is logged once for both. Where the job's former scheduler
+  // has left its file, the page is what that one's was.
   // REQUIRES: `watch` outlives the servers.
   // Unavailable: a port is taken, or the file cannot be written.
   [[nodiscard]] static absl::StatusOr<std::unique_ptr<WatchServers>> Start(const Options& options,

@@ -75,6 +75,11 @@ class HttpServer final {
   const std::string address_;
 };
 
+// What is logged where others can reach the address of a server.
+inline constexpr char kPlainHttpWarning[] =
+    "watch_bind: others can reach this address, and what is served there goes in plain HTTP: "
+    "whoever is between can read it, and the token too";
+
 // True if `host`, as a Host header has it, is a numeric address or localhost, with or without a
 // port.
 bool IsOwnHost(std::string_view host);

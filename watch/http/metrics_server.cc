@@ -15,8 +15,9 @@ absl::StatusOr<std::unique_ptr<HttpServer>> ServeMetrics(const std::string& bind
                                                          const std::string& token) {
   HttpServer::Options options{.bind = bind, .port = port, .token = ""};
   const bool is_loopback = bind.starts_with("127.") || bind == "::1";
+  const bool draws = !is_loopback && token.empty();
   if (!is_loopback) options.token = token;
-  if (!is_loopback && token.empty()) {
+  if (draws) {
     SLIMPS_ASSIGN_OR_RETURN(options.token, DrawToken());
   }
   SLIMPS_ASSIGN_OR_RETURN(
@@ -24,6 +25,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> ServeMetrics(const std::string& bind
       HttpServer::Start(
           options,
           {{.path = "/metrics", .content_type = kMetricsContentType, .content = std::move(text)}}));
+  if (draws) LOG(WARNING) << kPlainHttpWarning;
   LOG(INFO) << "metrics at http://" << AddressForOthers(server->address()) << "/metrics"
             << (is_loopback ? "" : "?token=") << options.token;
   return server;

@@ -19,7 +19,7 @@ namespace slimps {
 
 // Serves what text() returns at `bind`, a numeric address, until the server is destroyed, and logs
 // where. Where others can reach that address, it asks for `token`, which the log has; "": for one
-// that it draws. `text` is called on any thread.
+// that it draws, with kPlainHttpWarning. `text` is called on any thread.
 // Errors are those of HttpServer::Start.
 [[nodiscard]] absl::StatusOr<std::unique_ptr<HttpServer>> ServeMetrics(
     const std::string& bind, uint16_t port, std::function<std::string()> text,

@@ -113,10 +113,16 @@ TEST_F(JobWatchTest, AStalledRoundMakesItsWorkerSlowAndThenGoesOn) {
   EXPECT_THAT(watch_->Json()["stalls"], IsEmpty());
 }
 
-TEST_F(JobWatchTest, WithoutStallWarningNothingIsSaid) {
+TEST_F(JobWatchTest, WithoutStallWarningStallsAreShownAndNoLineSaysSo) {
   Begin(absl::ZeroDuration());
-  NodeOf(kWorker1, &view_)->unheard = absl::Seconds(9);
+  view_.barriers = {{"kvstore/barrier", 3, "", false, {kWorker1}}};
+  NodeOf(kServer0, &view_)->unheard = absl::Seconds(9);
   EXPECT_THAT(Observe(20), IsEmpty());
+  ASSERT_EQ(1u, watch_->Json()["stalls"].size());
+  EXPECT_EQ("server 0 has not been heard for 9 s", watch_->Json()["stalls"][0]["text"]);
+  EXPECT_EQ("slow", watch_->Json()["nodes"][0]["state"]);
+  EXPECT_THAT(Observe(30), IsEmpty());
+  ASSERT_EQ(2u, watch_->Json()["stalls"].size());
   EXPECT_EQ("slow", watch_->Json()["nodes"][3]["state"]);
 }
 
@@ -243,7 +249,7 @@ TEST_F(JobWatchTest, MetricsAreThoseOfTheNodesAndItsOwn) {
   EXPECT_THAT(text, HasSubstr("slimps_node_up{role=\"server\",rank=\"1\"} 1\n"));
   EXPECT_THAT(text, HasSubstr("slimps_restarts_total{role=\"server\",rank=\"1\"} 3\n"));
   EXPECT_THAT(text, HasSubstr("slimps_stalls_total{role=\"scheduler\",rank=\"0\"} 1\n"));
-  EXPECT_THAT(text, HasSubstr("slimps_job_seconds{role=\"scheduler\",rank=\"0\"} 20\n"));
+  EXPECT_THAT(text, HasSubstr("slimps_job_age_seconds{role=\"scheduler\",rank=\"0\"} 20\n"));
 }
 
 }  // namespace

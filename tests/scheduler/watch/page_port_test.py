@@ -186,6 +186,14 @@ class WatchedTest(unittest.TestCase):
         self.assertEqual(403, self.ask(int(port), "/metrics").status)
         self.assertEqual(200, self.ask(int(port), "/metrics?token=" + token).status)
 
+    def test_one_warning_says_that_others_can_read_plain_http(self):
+        warning = "watch_bind: others can reach this address"
+        self.start("--page_port=0", "--metrics_port=0", "--watch_bind=0.0.0.0")
+        self.assertEqual(1, self.logged().count(warning), self.logged())
+        for flags in (["--page_port=0", "--metrics_port=0"], ["--watch_bind=0.0.0.0"]):
+            self.start(*flags)
+            self.assertNotIn(warning, self.logged())
+
     def test_a_port_in_use_is_one_line_and_status_1(self):
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))

@@ -39,6 +39,16 @@ class WaitsTest : public testing::Test {
     *report.add_open_rounds() = open;
     Report(server, std::move(report));
   }
+  void ReportCall(const NodePlace& worker, double seconds, const std::string& where) {
+    watch::NodeReport report = Call("pull", seconds, where);
+    report.mutable_activity()->set_in_progress(true);
+    Report(worker, std::move(report));
+  }
+  void ReportQueue(const NodePlace& server, double entries) {
+    watch::NodeReport report;
+    AddSample(Metric::kQueueDepth, {"shards"}, entries, &report);
+    Report(server, std::move(report));
+  }
 
   static constexpr absl::Duration kAge = absl::Seconds(30);
   JobView view_ = RunningJob();
@@ -150,6 +160,79 @@ TEST_F(WaitsTest, TheNextDecisionAndDeclarationAreOtherWaits) {
     for (const Wait& wait : Find()) ids.insert(wait.id);
   }
   EXPECT_THAT(ids, SizeIs(4));
+}
+
+TEST_F(WaitsTest, ACallThatNothingExplainsNamesTheFullestServer) {
+  ReportCall(kWorker0, 11, "f.py:3");
+  ReportCall(kWorker1, 10, "");
+  ReportQueue(kServer0, 1);
+  ReportQueue(kServer1, 40);
+  now_ += absl::Seconds(1);
+  EXPECT_THAT(Lines(), ElementsAre("worker 0 is in pull for 12 s, at f.py:3; worker 1: in pull for "
+                                   "11 s; server 1 has 40 entries queued"));
+  EXPECT_THAT(Find()[0].blamed, ElementsAre(kServer1));
+  ReportQueue(kServer1, 0);
+  EXPECT_THAT(Lines(), ElementsAre(testing::EndsWith("; server 0 has 1 entry queued")));
+  ReportQueue(kServer0, 0);
+  EXPECT_THAT(Lines(), ElementsAre(testing::EndsWith("; worker 1: in pull for 11 s")));
+  EXPECT_THAT(Find()[0].blamed, IsEmpty());
+}
+
+TEST_F(WaitsTest, AShortCallOrOneThatHasReturnedHasNoLine) {
+  ReportCall(kWorker0, 9, "");
+  Report(kWorker1, Call("pull", 30, ""));
+  EXPECT_THAT(Find(), IsEmpty());
+}
+
+TEST_F(WaitsTest, ARoundThatIsOpenAsLongExplainsACall) {
+  ReportCall(kWorker0, 11, "");
+  ReportRound(kServer0, Round(7, 9.5, {"s:a"}, {1}));  // it began while the call encoded
+  EXPECT_THAT(Lines(), ElementsAre(testing::StartsWith("round 7 waits 9.5 s for worker 1")));
+  ReportRound(kServer0, Round(7, 1, {"s:a"}, {1}));
+  EXPECT_THAT(Lines(), ElementsAre(testing::StartsWith("round 7 waits 1 s for worker 1"),
+                                   "worker 0 is in pull for 11 s"));
+}
+
+TEST_F(WaitsTest, ACallThatWasToldDoesNotEndWhenARoundExplainsIt) {
+  ReportCall(kWorker0, 11, "");
+  EXPECT_THAT(Lines(), ElementsAre("worker 0 is in pull for 11 s"));
+  const std::string id = Find()[0].id;
+  ReportRound(kServer0, Round(7, 12, {"s:a"}, {1}));
+  ASSERT_THAT(Find(), SizeIs(2));
+  EXPECT_EQ(id, Find()[1].id);
+  EXPECT_EQ(absl::InfiniteDuration(), Find()[1].patience);
+  EXPECT_EQ("worker 0 goes on", Find()[1].over);
+}
+
+TEST_F(WaitsTest, AnAgreementExplainsTheCallsOfThoseWhoHaveCome) {
+  ReportCall(kWorker0, 11, "");
+  view_.barriers = {{"kvstore/barrier", 3, "", false, {kWorker1}}};
+  EXPECT_THAT(Lines(), SizeIs(1));
+  view_.barriers[0].missing = {kWorker0};
+  EXPECT_THAT(Lines(), ElementsAre(testing::HasSubstr("waits 99 s for worker 0"),
+                                   "worker 0 is in pull for 11 s"));
+}
+
+TEST_F(WaitsTest, ASilentOrLostNodeExplainsACall) {
+  ReportCall(kWorker0, 11, "");
+  NodeOf(kServer1, &view_)->unheard = absl::Seconds(3);
+  EXPECT_THAT(Lines(), ElementsAre("server 1 has not been heard for 3 s"));
+  NodeOf(kServer1, &view_)->state = NodeView::State::kGone;
+  EXPECT_THAT(Lines(), IsEmpty());
+  NodeOf(kServer1, &view_)->state = NodeView::State::kThere;
+  NodeOf(kServer1, &view_)->unheard = absl::ZeroDuration();
+  NodeOf(kWorker1, &view_)->state = NodeView::State::kAway;
+  NodeOf(kWorker1, &view_)->unheard = absl::Hours(1);
+  EXPECT_THAT(Lines(), ElementsAre("worker 0 is in pull for 11 s")) << "the job goes on without it";
+}
+
+TEST_F(WaitsTest, ARoundNamesTheServerWhosePushesWait) {
+  watch::NodeReport report;
+  *report.add_open_rounds() = Round(7, 11, {"s:a"}, {1});
+  AddSample(Metric::kQueueDepth, {"shards"}, 3, &report);
+  Report(kServer0, report);
+  EXPECT_THAT(Lines(), ElementsAre("round 7 waits 11 s for worker 1: s:a; worker 1: has not told "
+                                   "what it does; server 0 has 3 entries queued"));
 }
 
 TEST_F(WaitsTest, MissingNodesAreCountedWithThoseThatAreThere) {

@@ -63,8 +63,10 @@ TEST(MetricsServerTest, APortThatIsTakenIsAnError) {
 TEST(MetricsServerTest, AnAddressThatOthersReachWantsAToken) {
   testing::internal::CaptureStderr();
   const auto server = ServeMetrics("0.0.0.0", 0, Text);
-  const std::string token = TokenIn(testing::internal::GetCapturedStderr());
+  const std::string log = testing::internal::GetCapturedStderr();
+  const std::string token = TokenIn(log);
   ASSERT_TRUE(server.ok()) << server.status();
+  EXPECT_THAT(log, HasSubstr(kPlainHttpWarning));
   EXPECT_THAT(Get((*server)->address(), "/metrics"), StartsWith("HTTP/1.1 403 "));
   EXPECT_THAT(Get((*server)->address(), "/metrics?token=x"), StartsWith("HTTP/1.1 403 "));
   EXPECT_THAT(Get((*server)->address(), "/metrics?token=" + token), StartsWith("HTTP/1.1 200 "));
