@@ -25,7 +25,7 @@ SLIMPS = [PYTHON, os.path.join(HERE, "slimps_here.py"), RUNFILES]
 TRAIN = [PYTHON, os.path.join(ROOT, "examples", "kvstore_numpy.py")]
 SMALL = [PYTHON, os.path.join(HERE, "small_worker.py")]
 SAVING = [PYTHON, os.path.join(HERE, "saving_worker.py")]
-SECONDS = 60.0  # only a failing test waits this long
+SECONDS = 180.0  # only a failing test waits this long
 # The worker of `slimps demo`, beside its digits as in a wheel.
 _folder = tempfile.TemporaryDirectory(prefix="slimps-test-")
 DEMO = [PYTHON, os.path.join(_folder.name, "demo_worker.py"), os.devnull]
