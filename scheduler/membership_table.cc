@@ -172,10 +172,7 @@ Member& MembershipTable::Seat(const Place& place, const wire::Header& header, Pe
 const Member* MembershipTable::GoneTogether(const wire::NodeRef& node) const {
   const Member* const self = Find({node.role(), node.rank()});
   for (const auto& [place, member] : members_) {
-    // Until a worker's new process says so, servers may not have saved what its former one pushed.
-    const bool is_unsaved = place.first == wire::WORKER && member.entry.restarts() > 0 &&
-                            member.saved_epoch < member.seated_epoch;
-    if (place.first == node.role() || (!member.IsGone() && !is_unsaved)) continue;
+    if (place.first == node.role() || (!member.IsGone() && !member.IsUnsaved())) continue;
     const auto has_saved = [](const Member& server, const Member& worker) {
       return worker.entry.away() && server.saved_epoch >= worker.away_epoch;
     };
@@ -200,9 +197,9 @@ bool MembershipTable::MustWait(const Member& gone, SteadyTime since) const {
   if (!complete_ || gone.entry.node().role() != wire::WORKER) return false;
   if (NotReplayedBy(gone) != nullptr) return false;  // in vain: its place cannot be taken
   return std::ranges::any_of(members_, [&](const auto& one) {
-    const auto& [place, member] = one;
-    if (place.first == wire::WORKER) return NotReplayedBy(member) != nullptr;
-    return member.IsGone() || member.answered < since;
+    const Member& other = one.second;
+    if (one.first.first == wire::WORKER) return NotReplayedBy(other) != nullptr;
+    return other.IsGone() || other.answered < since;
   });
 }
 

@@ -2,8 +2,12 @@
 #include "server/round/open_rounds.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "proto/base/simulation/simulation.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/trace/trace.h"
 
@@ -76,6 +80,11 @@ OpenRounds::Round OpenRounds::TakeNext() {
     round.choice = std::move(choice.mapped());
   }
   round.contributions = ledger_.TakeNextRound();
+  if (simulation::Active()) {
+    const std::string workers = absl::StrJoin(ledger_.Contributors(ledger_.version()), ",");
+    simulation::Note(absl::StrCat("counts ", spec_.name, " ", spec_.index, " ", ledger_.version(),
+                                  " ", workers));
+  }
   return round;
 }
 

@@ -8,7 +8,6 @@
 #include "absl/strings/str_join.h"
 #include "compress/format/lanes.h"
 #include "compress/kernels/kernels.h"
-#include "proto/base/simulation/simulation.h"
 #include "proto/base/status_copy.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/trace/trace.h"
@@ -194,11 +193,6 @@ void Partition::SetOptimizer(std::shared_ptr<const Optimizer> optimizer) {
 
 void Partition::ApplyNextRound() {
   OpenRounds::Round round = rounds_.TakeNext();
-  if (simulation::Active()) {
-    simulation::Note(
-        absl::StrCat("counts ", spec_.name, " ", spec_.index, " ", version() + 1, " ",
-                     absl::StrJoin(rounds_.ledger().Contributors(version() + 1), ",")));
-  }
   const uint32_t contributors = Gather(round.contributions);
   if (optimizer_.frozen()) return ApplyMomenta(contributors, std::move(round.choice));
   std::shared_ptr<const ChangeCodec>& codec = round.choice.codec;

@@ -30,7 +30,7 @@ class RoundFold final {
   // REQUIRES: `plan` outlives this. The mode is dist_sync, and no threshold is measured.
   RoundFold(const JobPlan& plan, uint32_t workers);
 
-  // Takes what a server notes of a round (server/round/partition.cc), and leaves other notes. A
+  // Takes what a server notes of a round (server/round/open_rounds.cc), and leaves other notes. A
   // server that was started again must count the same pushes as before.
   void TakeNote(absl::string_view note);
 
