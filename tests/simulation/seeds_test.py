@@ -21,7 +21,7 @@ CAUGHT_BY = {
     "forget_parked": 301,
     "forget_waiting_pull": 2,
     "forgotten_is_error": 13,
-    "forgotten_journal_entry": 171,
+    "forgotten_journal_entry": 257,
     "no_quiet_time": 37,
     "no_resend": 1,
     "notification_lost": 1,
