@@ -45,9 +45,12 @@ class NobodyLookedTest(unittest.TestCase):
         scheduler = ["--page_port=0", "--heartbeat_interval_ms=100"]
         with ProcessCluster(2, 1, TRAIN + DIGITS + ["--log_every", "1"], scheduler) as job:
             job.wait_for_line("worker0", "step 2/")
-            _, said, complained = terminal.run("status", "--json", "--address", address_of(job))
-        self.assertEqual("", complained)
-        self.assertEqual({640, 10}, {tensor["elements"] for tensor in json.loads(said)["tensors"]})
+            state = {"job": {"phase": "forming"}}  # until the scheduler has looked again
+            while state["job"]["phase"] == "forming":
+                _, said, complained = terminal.run("status", "--json", "--address", address_of(job))
+                self.assertEqual("", complained)
+                state = json.loads(said)
+        self.assertEqual({640, 10}, {tensor["elements"] for tensor in state["tensors"]}, state["job"])
 
 
 class LiveTest(browser.BrowserCase):
