@@ -50,7 +50,9 @@ class NobodyLookedTest(unittest.TestCase):
                 _, said, complained = terminal.run("status", "--json", "--address", address_of(job))
                 self.assertEqual("", complained)
                 state = json.loads(said)
-        self.assertEqual({640, 10}, {tensor["elements"] for tensor in state["tensors"]}, state["job"])
+        self.assertEqual(
+            {640, 10}, {tensor["elements"] for tensor in state["tensors"]}, state["job"]
+        )
 
 
 class LiveTest(browser.BrowserCase):
