@@ -40,8 +40,8 @@ class Agreements final {
   // Waits for this worker no more, which has left the job.
   void Leave(const wire::NodeRef& node, const MembershipTable& members, Outbox* out);
 
-  // Waits for this worker no more, which is away, but for the keys that it has not declared: without
-  // them a new process could not take part.
+  // Waits for this worker no more, which is away. It still waits for keys that the worker has not
+  // declared: without them a new process could not take part.
   void SetAway(const wire::NodeRef& node, const MembershipTable& members, Outbox* out);
 
   // Waits for this worker again, which was away.

@@ -165,8 +165,8 @@ class MembershipTable final {
   // yet all that it kept. nullptr: there is none.
   const Member* NotReplayedBy(const Member& worker) const;
 
-  // True if a new process, which came at `since`, cannot take the place of this worker yet: a server
-  // has not answered a probe since, or lacks what the other workers send it again. The process would
+  // True if a new process, which came at `since`, cannot take this worker's place yet: a server has
+  // not answered a probe since, or lacks what the other workers send it again. The process would
   // take that server's old state for the job's.
   bool MustWait(const Member& gone, SteadyTime since) const;
 

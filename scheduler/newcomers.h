@@ -34,9 +34,9 @@ class Newcomers final {
   // Keeps at most `most` newcomers, so that strangers cannot fill the memory.
   explicit Newcomers(size_t most) : most_(most) {}
 
-  // Keeps the newcomer, and adds to `probes` those that have not answered since it came: the members
-  // that it may replace and, where that is a worker of a job that runs, the servers. Returns false, having kept nothing, if it can be admitted or refused at
-  // once.
+  // Keeps the newcomer, and adds to `probes` those that have not answered since it came: members
+  // that it may replace and, where that is a worker of a job that runs, the servers. Returns false,
+  // having kept nothing, if it can be admitted or refused at once.
   bool Hold(PeerId from, const wire::Header& header, SteadyTime now, const MembershipTable& members,
             std::vector<PeerId>* probes);
 
