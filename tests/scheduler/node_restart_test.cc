@@ -235,6 +235,40 @@ TEST_F(NodeRestartTest, AServerIsLostWithTheFormerProcessOfAWorkerUntilAllIsSave
   }
 }
 
+TEST_F(NodeRestartTest, APlaceIsNotGivenUpWhileAProcessThatLivesWaitsForIt) {
+  RegisterAll();
+  state_->ConnectionGone(PeerId{kServer});
+  RegisterServerAgain();
+  SaySaved(state_->members().epoch(), kWorker1);
+  const auto let_pass = [&](absl::Duration time, bool waits) {
+    for (; time > absl::ZeroDuration(); time -= absl::Seconds(5)) {
+      clock_.Advance(absl::Seconds(5));
+      for (const uint64_t node : {kNewServer, kWorker0}) Heartbeat(node);
+      if (waits) RegisterWorker1Again();  // in vain: worker 0 has not sent the server what it lacks
+      Tick(kNewServer);
+    }
+  };
+  let_pass(absl::Seconds(90), /*waits=*/true);
+  EXPECT_EQ(state_->phase(), Phase::kRunning);
+  let_pass(absl::Seconds(15), /*waits=*/false);
+  EXPECT_EQ(state_->phase(), Phase::kFailed);
+  EXPECT_THAT(std::string(state_->result().message()), HasSubstr("no new process took its place"));
+}
+
+TEST_F(NodeRestartTest, AProcessThatDiesWhileItWaitsTakesNoPlace) {
+  RegisterAll();
+  LoseWorker1();
+  RegisterWorker1Again(/*yes=*/false);
+  for (int i = 0; i < 4; ++i) {
+    clock_.Advance(absl::Seconds(3));
+    for (const uint64_t node : {kServer, kWorker0}) Heartbeat(node);
+    Tick(kServer);
+  }
+  AnswerProbe(kServer);
+  EXPECT_TRUE(Others(kNewWorker).empty());
+  EXPECT_EQ(RegisterWorker1Again().size(), 2u);
+}
+
 TEST_F(NodeRestartTest, TwoWorkersMayBeGoneTogether) {
   RegisterAll();
   LoseWorker1();
