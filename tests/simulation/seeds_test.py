@@ -18,7 +18,7 @@ CAUGHT_BY = {
     "count_repeat": 1,
     "drop_previous": 3,
     "durable_before_written": 49,
-    "forget_parked": 301,
+    "forget_parked": 305,
     "forget_waiting_pull": 2,
     "forgotten_is_error": 13,
     "forgotten_journal_entry": 257,
