@@ -240,7 +240,9 @@ bool SimulatedCluster::Delivered(wire::Role role, uint32_t rank, const wire::Hea
   if (process.cut.has_value() && process.delivered >= process.cut->deliveries) {
     process.cut_until = now + std::exchange(process.cut, std::nullopt)->lasts;
   }
-  if (process.full.has_value() && process.delivered >= process.full->deliveries) {
+  // A server that cannot write when it begins ends by an error.
+  const bool has_begun = header.has_push() || header.has_push_pull();
+  if (process.full.has_value() && has_begun && process.delivered >= process.full->deliveries) {
     process.disk.SetFullUntil(now + std::exchange(process.full, std::nullopt)->lasts);
     faults_.CountAt("full disk", rank);
   }
@@ -280,6 +282,7 @@ void SimulatedCluster::Schedule() {
 }
 
 void SimulatedCluster::Serve(uint32_t rank) {
+  servers_[rank].disk.AwaitRoom();
   ServerOptions options;
   options.num_workers = options_.workers;
   options.shard_threads = options_.shard_threads;

@@ -30,6 +30,10 @@ void PutBack(const std::string& path, const std::optional<std::string>& content)
 
 }  // namespace
 
+void SimulatedDisk::AwaitRoom() const {
+  if (simulation::Now() < full_until_) simulation::Sleep(full_until_ - simulation::Now());
+}
+
 int SimulatedDisk::Create(const std::string& path, int* file) const {
   simulation::Choose("creates a file");
   const int error = MachineDisk()->Create(path, file);

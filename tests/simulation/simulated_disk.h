@@ -38,6 +38,8 @@ class SimulatedDisk final : public Disk {
 
   // Writes fail until a time of the simulation.
   void SetFullUntil(absl::Duration time) { full_until_ = time; }
+  // Returns when writes succeed.
+  void AwaitRoom() const;
   // Each half of a write takes so long.
   void SetWriteTakes(absl::Duration duration) { write_takes_ = duration; }
 
