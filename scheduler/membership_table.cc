@@ -172,7 +172,7 @@ Member& MembershipTable::Seat(const Place& place, const wire::Header& header, Pe
 const Member* MembershipTable::GoneTogether(const wire::NodeRef& node) const {
   const Member* const self = Find({node.role(), node.rank()});
   for (const auto& [place, member] : members_) {
-    if (place.first == node.role() || (!member.IsGone() && !member.IsUnsaved())) continue;
+    if (place.first == node.role() || !member.IsGone()) continue;
     const auto has_saved = [](const Member& server, const Member& worker) {
       return worker.entry.away() && server.saved_epoch >= worker.away_epoch;
     };

@@ -66,12 +66,6 @@ struct Member {
            (state == MemberState::kLive && connection_gone && peer != PeerId{});
   }
 
-  // True if servers may not have saved yet what this worker's former process pushed.
-  bool IsUnsaved() const {
-    return entry.node().role() == wire::WORKER && state == MemberState::kLive &&
-           entry.restarts() > 0 && saved_epoch < seated_epoch;
-  }
-
   // "worker 1 (host a, pid 17)".
   std::string ToString() const;
 };

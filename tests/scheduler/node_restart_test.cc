@@ -222,19 +222,6 @@ TEST_F(NodeRestartTest, AWorkersNewProcessWaitsForAWordOfEachServer) {
   EXPECT_TRUE(Others(kNewWorker)[0].has_welcome());
 }
 
-TEST_F(NodeRestartTest, AServerIsLostWithTheFormerProcessOfAWorkerUntilAllIsSaved) {
-  for (const bool saved : {false, true}) {
-    MakeState();
-    RegisterAll();
-    LoseWorker1();
-    RegisterWorker1Again();
-    if (saved) SaySaved(state_->members().epoch(), kNewWorker);
-    state_->ConnectionGone(PeerId{kServer});
-    RegisterServerAgain();
-    EXPECT_EQ(state_->phase(), saved ? Phase::kRunning : Phase::kFailed);
-  }
-}
-
 TEST_F(NodeRestartTest, APlaceIsNotGivenUpWhileAProcessThatLivesWaitsForIt) {
   RegisterAll();
   state_->ConnectionGone(PeerId{kServer});

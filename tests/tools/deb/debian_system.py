@@ -91,22 +91,17 @@ class System:
         """Runs a unit's command as systemd does with Restart=always. Its lines go to the file `log`
         of the system. Returns the process."""
         with open(self.at("lib/systemd/system/" + unit), encoding="utf-8") as text:
-            lines = text.read().replace("%i", instance).splitlines()
-        pairs = [line.split("=", 1) for line in lines if "=" in line]
-        of = dict(pairs)
+            lines = [line.split("=", 1) for line in text.read().splitlines() if "=" in line]
+        of = {name: value.replace("%i", instance) for name, value in lines}
         assert of["Restart"] == "always", of
-        files = [value for name, value in pairs if name == "EnvironmentFile"]
-        # The last one decides. One with a dash before its name need not be there.
-        files = [name for name in files if name[0] != "-" or os.path.exists(self.at(name[2:]))]
         script = """exec > %s 2>&1
 set -a
-%s
+. /etc/default/slimps
 while :; do
   setpriv --reuid={User} --regid={User} --clear-groups {ExecStart} || :
   sleep {RestartSec}
 done"""
-        read = "\n".join(". " + name.lstrip("-") for name in files)
-        return self.start(script.format(**of) % (log, read))
+        return self.start(script.format(**of) % log)
 
     def install(self, *packages):
         self.run("apt-get -q install -y --no-install-recommends " + " ".join(packages))
