@@ -66,8 +66,7 @@ bool SchedulerState::FailIfGoneTogether(const Member& member, SteadyTime now, Ou
   const Member* const other = members_.GoneTogether(node);
   if (other == nullptr) return false;
   Fail(node,
-       absl::StrCat(member.ToString(), " and ", other->IsGone() ? "" : "the former process of ",
-                    other->ToString(),
+       absl::StrCat(member.ToString(), " and ", other->ToString(),
                     " are gone together, and with them pushes that no snapshot has"),
        now, out);
   return true;

@@ -18,7 +18,6 @@ CAUGHT_BY = {
     "count_repeat": 1,
     "drop_previous": 3,
     "durable_before_written": 49,
-    "forget_parked": 305,
     "forget_waiting_pull": 2,
     "forgotten_is_error": 13,
     "forgotten_journal_entry": 257,
@@ -35,6 +34,9 @@ CAUGHT_BY = {
     "sum_in_another_order": 3,
     "torn_snapshot_used": 53,
 }
+
+# No seed up to 420 catches these: what a server forgets is sent again.
+LEFT = ["forget_parked"]
 
 
 def simulator(workers=4, servers=2):
@@ -62,7 +64,7 @@ class Seeds(unittest.TestCase):
 
     def test_each_mutant_is_caught(self):
         with_bugs = simulator()
-        self.assertEqual(sorted(CAUGHT_BY), sorted(with_bugs.mutants()))
+        self.assertEqual(sorted([*CAUGHT_BY, *LEFT]), sorted(with_bugs.mutants()))
         for mutant, seed in CAUGHT_BY.items():
             _, failure = with_bugs.run(seed, mutant)
             self.assertIn("FAILED: ", failure or "", "%s, seed %d" % (mutant, seed))
