@@ -181,6 +181,7 @@ std::string JobPlan::name() const {
   if (!troubles.cut_servers.empty()) absl::StrAppend(&name, ", links cut");
   if (!troubles.full_disks.empty()) absl::StrAppend(&name, ", disks full");
   if (troubles.write_takes > absl::ZeroDuration()) absl::StrAppend(&name, ", disks slow");
+  if (troubles.late_rosters) absl::StrAppend(&name, ", late rosters");
   if (!crashes.any()) return name;
   absl::StrAppend(&name, ", snapshots every ", absl::FormatDuration(crashes.snapshot_every),
                   ", crashes of the scheduler ", crashes.scheduler.size(), ", of servers");
@@ -244,6 +245,7 @@ JobPlan DrawPlan(uint64_t seed, uint32_t workers, uint32_t servers) {
     plan.expected = Fold(plan, workers);
   }
   if (!plan.loses_nothing()) DrawTroubles(&plan, workers, servers, &random);
+  plan.troubles.late_rosters = OneIn(4, &random);
   return plan;
 }
 

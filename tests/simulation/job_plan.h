@@ -61,6 +61,7 @@ struct Troubles {
   // By rank. A node that is cut off gets no message; a full disk takes nothing.
   std::vector<Trouble> cut_servers, cut_workers, full_disks;
   absl::Duration write_takes;  // each half of a write to a server's disk
+  bool late_rosters = false;   // servers get them behind the next message
 };
 
 struct JobPlan {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -36,12 +37,14 @@ class WatchedTransport final : public Transport, private MessageSink {
  public:
   using Watch = std::function<bool(const wire::Header&)>;
   enum class Payloads { kShared, kCopied };
+  enum class Rosters { kInTime, kLate };  // kLate: behind the next message that is no heartbeat
 
   WatchedTransport(std::unique_ptr<Transport> inner, const FaultPlan& plan, Payloads payloads,
-                   Watch watch)
+                   Rosters rosters, Watch watch)
       : inner_(std::move(inner)),
         faulty_(inner_.get(), plan),
         payloads_(payloads),
+        rosters_(rosters),
         watch_(std::move(watch)) {}
   ~WatchedTransport() override { Stop(); }
 
@@ -70,7 +73,17 @@ class WatchedTransport final : public Transport, private MessageSink {
 
  private:
   void OnMessage(PeerId from, Message message) override {
-    if (watch_(message.header)) sink_->OnMessage(from, std::move(message));
+    if (!watch_(message.header)) return;
+    if (rosters_ == Rosters::kLate && message.header.has_roster() && !late_.has_value()) {
+      late_.emplace(from, std::move(message));
+      return;
+    }
+    const bool says_little = message.header.has_heartbeat();
+    sink_->OnMessage(from, std::move(message));
+    if (says_little) return;
+    if (auto roster = std::exchange(late_, std::nullopt)) {
+      sink_->OnMessage(roster->first, std::move(roster->second));
+    }
   }
   void OnBadFrame(PeerId from, const absl::Status& why) override { sink_->OnBadFrame(from, why); }
   void OnUndeliverable(PeerId to, const absl::Status& why) override {
@@ -81,8 +94,10 @@ class WatchedTransport final : public Transport, private MessageSink {
   const std::unique_ptr<Transport> inner_;
   FaultyTransport faulty_;
   const Payloads payloads_;
+  const Rosters rosters_;
   const Watch watch_;
   MessageSink* sink_ = nullptr;
+  std::optional<std::pair<PeerId, Message>> late_;
 };
 
 }  // namespace
@@ -219,6 +234,8 @@ std::unique_ptr<Transport> SimulatedCluster::MakeTransport(wire::Role role, uint
       std::make_unique<InProcessTransport>(network_, transport), faults,
       options_.crashes.any() ? WatchedTransport::Payloads::kCopied
                              : WatchedTransport::Payloads::kShared,
+      role == wire::SERVER && options_.troubles.late_rosters ? WatchedTransport::Rosters::kLate
+                                                             : WatchedTransport::Rosters::kInTime,
       [this, role, rank](const wire::Header& header) { return Delivered(role, rank, header); });
   Check(made->Bind(address).status(), "bind");
   return made;
