@@ -147,8 +147,10 @@ absl::StatusOr<const Member*> MembershipTable::Replace(const wire::Header& heade
   const wire::Register& registration = header.register_();
   const Place place = {registration.role(), static_cast<uint32_t>(registration.wanted_rank())};
   const uint32_t restarts = members_[place].entry.restarts();
+  const bool has_pushed = members_[place].has_pushed;
   Member& member = Seat(place, header, peer, now);
   member.entry.set_restarts(restarts + 1);
+  member.has_pushed = has_pushed;
   return &member;
 }
 
@@ -212,7 +214,7 @@ void MembershipTable::Lose(const wire::NodeRef& node, SteadyTime now) {
 
 const Member* MembershipTable::GivenUp(SteadyTime now) const {
   for (const auto& [place, member] : members_) {
-    if (member.state == MemberState::kLost && !MayStayAway(place.first) &&
+    if (member.state == MemberState::kLost && !MayStayAway(member.entry.node()) &&
         now - member.lost_at > options_.restart_timeout) {
       return &member;
     }
@@ -222,8 +224,8 @@ const Member* MembershipTable::GivenUp(SteadyTime now) const {
 
 const Member* MembershipTable::StaysAway(SteadyTime now) const {
   for (const auto& [place, member] : members_) {
-    if (member.state == MemberState::kLost && MayStayAway(place.first) && !member.entry.away() &&
-        now - member.lost_at > options_.worker_timeout) {
+    if (member.state == MemberState::kLost && MayStayAway(member.entry.node()) &&
+        !member.entry.away() && now - member.lost_at > options_.worker_timeout) {
       return &member;
     }
   }
@@ -315,10 +317,20 @@ void MembershipTable::Leave(const wire::NodeRef& node) {
   ++epoch_;
 }
 
-bool MembershipTable::NoteSaved(const wire::NodeRef& node, uint64_t epoch) {
-  uint64_t& saved = members_.at({node.role(), node.rank()}).saved_epoch;
-  epoch = std::min(epoch, epoch_);  // nobody has seen a later roster
-  return epoch > std::exchange(saved, std::max(saved, epoch));
+bool MembershipTable::MayStayAway(const wire::NodeRef& node) const {
+  const Member* const member = Find({node.role(), node.rank()});
+  return node.role() == wire::WORKER && options_.worker_timeout > absl::ZeroDuration() &&
+         member != nullptr && member->has_pushed;
+}
+
+bool MembershipTable::NoteDone(const wire::NodeRef& node, const wire::Heartbeat& heartbeat) {
+  Member& member = members_.at({node.role(), node.rank()});
+  // Nobody has seen a later roster.
+  const uint64_t epoch = std::min(heartbeat.saved_epoch(), epoch_);
+  const bool saved_more = epoch > member.saved_epoch;
+  if (saved_more) member.saved_epoch = epoch;
+  const bool begins = heartbeat.has_pushed() && !std::exchange(member.has_pushed, true);
+  return saved_more || begins;
 }
 
 void MembershipTable::Remove(const wire::NodeRef& node) {

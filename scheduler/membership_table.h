@@ -52,6 +52,7 @@ struct Member {
   uint64_t away_epoch = 0;    // if it is away: the epoch that said so first
   uint64_t seated_epoch = 0;  // the first that has this process
   uint64_t saved_epoch = 0;   // Heartbeat.saved_epoch
+  bool has_pushed = false;    // Heartbeat.has_pushed, of any process of the place
   struct Claim {
     PeerId peer = {};
     SteadyTime since;
@@ -147,8 +148,11 @@ class MembershipTable final {
   // True if a new process may take this place once its member is gone, while the job runs.
   bool MayReturn(const wire::NodeRef& node) const {
     return complete_ && node.role() != wire::SCHEDULER &&
-           (options_.restart_timeout > absl::ZeroDuration() || MayStayAway(node.role()));
+           (options_.restart_timeout > absl::ZeroDuration() || MayStayAway(node));
   }
+  // True if the job goes on without this node once it is gone: a worker that has begun its rounds.
+  // What it sets before (first values, the optimizer) would be missed.
+  bool MayStayAway(const wire::NodeRef& node) const;
 
   // Returns a member that is gone now, as `node` is, so that nobody has certain pushes any more: a
   // worker keeps what a server has not saved. A worker that is away does not count where the server
@@ -179,9 +183,8 @@ class MembershipTable final {
   // Returns the live members not heard for longer than the heartbeat timeout.
   std::vector<Member> Overdue(SteadyTime now) const;
 
-  // Notes what a node says it has saved (Heartbeat.saved_epoch). Returns true if that is more than
-  // before.
-  bool NoteSaved(const wire::NodeRef& node, uint64_t epoch);
+  // Notes what a node says it has saved and done. Returns true if that is more than before.
+  bool NoteDone(const wire::NodeRef& node, const wire::Heartbeat& heartbeat);
 
   // Forgets a node.
   // REQUIRES: !complete().
@@ -212,9 +215,6 @@ class MembershipTable final {
 
  private:
   uint32_t CountOfRole(wire::Role role) const;
-  bool MayStayAway(wire::Role role) const {
-    return role == wire::WORKER && options_.worker_timeout > absl::ZeroDuration();
-  }
   // Writes the sender of Register, which is live, to a place.
   Member& Seat(const Place& place, const wire::Header& header, PeerId peer, SteadyTime now);
   absl::StatusOr<uint32_t> ChooseRank(const wire::Register& registration) const;

@@ -16,6 +16,7 @@ namespace slimps {
 namespace {
 
 constexpr absl::Duration kShutdownRepeat = absl::Seconds(1);
+constexpr size_t kMostToldStrangers = 300;  // characters of why the job has failed
 
 uint32_t Millis(absl::Duration duration) {
   return static_cast<uint32_t>(
@@ -123,9 +124,11 @@ void SchedulerState::HandleRegister(PeerId from, wire::Header header, const std:
 
 void SchedulerState::Admit(PeerId from, const wire::Header& header, SteadyTime now, Outbox* out) {
   if (phase_ != Phase::kForming && phase_ != Phase::kRunning) {
-    const char* why =
-        result_.ok() ? "the job is over: all workers have left" : "the job is over: it has failed";
-    out->push_back(RefuseStranger(from, absl::FailedPreconditionError(why), header.request_id()));
+    const absl::string_view why = result_.message().substr(0, kMostToldStrangers);
+    const std::string over =
+        absl::StrCat("the job is over: ",
+                     result_.ok() ? "all workers have left" : absl::StrCat("it has failed: ", why));
+    out->push_back(RefuseStranger(from, absl::FailedPreconditionError(over), header.request_id()));
     return;
   }
   const bool was_complete = members_.complete();
@@ -184,10 +187,11 @@ void SchedulerState::HandleMember(const Member& member, const wire::Header& head
                                   Outbox* out) {
   switch (header.body_case()) {
     case wire::Header::kHeartbeat: {
-      if (members_.NoteSaved(member.entry.node(), header.heartbeat().saved_epoch())) {
-        wire::Header saved;
-        saved.mutable_heartbeat()->set_saved_epoch(header.heartbeat().saved_epoch());
-        Note(member, saved);
+      if (members_.NoteDone(member.entry.node(), header.heartbeat())) {
+        wire::Header done;
+        done.mutable_heartbeat()->set_saved_epoch(header.heartbeat().saved_epoch());
+        done.mutable_heartbeat()->set_has_pushed(header.heartbeat().has_pushed());
+        Note(member, done);
       }
       wire::Header echo;
       echo.set_request_id(header.request_id());

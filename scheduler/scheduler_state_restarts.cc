@@ -16,9 +16,8 @@ void SchedulerState::Lose(const Member& member, const std::string& reason, Stead
   if (!members_.MayReturn(node)) return Fail(node, reason, now, out);
   if (FailIfGoneTogether(member, now, out)) return;
   members_.Lose(node, now);
-  const bool may_stay_away =
-      node.role() == wire::WORKER && options_.worker_timeout > absl::ZeroDuration();
-  joining_.Awaited(reason, may_stay_away ? options_.worker_timeout : options_.restart_timeout);
+  joining_.Awaited(reason,
+                   members_.MayStayAway(node) ? options_.worker_timeout : options_.restart_timeout);
 }
 
 void SchedulerState::LeaveBehind(SteadyTime now, SteadyTime heard_until, Outbox* out) {
@@ -126,7 +125,7 @@ absl::Status SchedulerState::Restore(const std::vector<JournalEntry>& entries, S
       members_.Leave(node);
       if (members_.complete()) agreements_.Leave(node, members_, &unsent);
     } else if (header.has_heartbeat()) {
-      members_.NoteSaved(node, header.heartbeat().saved_epoch());
+      members_.NoteDone(node, header.heartbeat());
     } else {
       agreements_.Handle(*member, header, members_, &unsent);
     }

@@ -71,8 +71,9 @@ absl::StatusOr<PushVerdict> RoundLedger::Push(PushRecord push) {
         version_, "; at most round ", version_ + rounds_ahead_, " is accepted now"));
   }
   const size_t bytes = push.payload.size();
-  if (push.round == version_ + 1 && push.worker == NextInTurn()) {
-    // This push extends the prefix. Refusing it could stop the round for ever.
+  const bool extends_prefix = push.round == version_ + 1 && push.worker == NextInTurn();
+  if (extends_prefix || simulation::Is(Mutant::kNoBound)) {
+    // Refusing what extends the prefix could stop the round for ever.
     waiting_->Add(bytes);
   } else if (!waiting_->TryAdd(bytes)) {
     return absl::ResourceExhaustedError(absl::StrCat(

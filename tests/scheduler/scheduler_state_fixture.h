@@ -90,9 +90,10 @@ class SchedulerStateTest : public testing::Test {
     }
     return got;
   }
-  std::vector<wire::Header> Heartbeat(uint64_t node) {
+  std::vector<wire::Header> Heartbeat(uint64_t node, bool has_pushed = false) {
     wire::Header header = HeaderOf(node);
     header.mutable_heartbeat()->set_sequence(5);
+    header.mutable_heartbeat()->set_has_pushed(has_pushed);
     return Tell(node, header);
   }
   void SaySaved(uint64_t epoch, uint64_t node = kServer) {

@@ -297,7 +297,7 @@ TEST_F(SchedulerStateTest, AJobThatIsOverTakesNoOne) {
   RegisterAll();
   state_->Abort(absl::CancelledError("stopped"), clock_.Now());
   EXPECT_THAT(Register(99)[0].error().status().message(),
-              HasSubstr("the job is over: it has failed"));
+              HasSubstr("the job is over: it has failed: stopped"));
 }
 
 // A refused node must not learn the members' incarnations: with them it could take their places.

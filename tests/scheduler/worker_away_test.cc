@@ -20,6 +20,12 @@ class WorkerAwayTest : public SchedulerStateTest {
       : SchedulerStateTest(/*restart_timeout=*/absl::Seconds(20),
                            /*worker_timeout=*/kWorkerTimeout) {}
 
+  // All are there, and both workers have begun their rounds.
+  void RegisterAll() {
+    SchedulerStateTest::RegisterAll();
+    for (const uint64_t worker : {kWorker0, kWorker1}) Heartbeat(worker, /*has_pushed=*/true);
+  }
+
   // Lets `silent` be silent until it is lost, and nobody else.
   void Lose(uint64_t silent) { LetPass(absl::Seconds(10) + absl::Milliseconds(1), silent); }
 
@@ -65,6 +71,29 @@ TEST_F(WorkerAwayTest, EveryoneIsToldAndTheServersKnowItNoMore) {
   EXPECT_EQ(entry.incarnation(), 0u);
   EXPECT_THAT(state_->TakeNews(), Contains(HasSubstr("has been gone for over 30s; the job goes on "
                                                      "without it, and takes it back")));
+}
+
+// The others would train without what it was about to set: the optimizer, if it is worker 0.
+TEST_F(WorkerAwayTest, AWorkerThatHasNotPushedYetIsWaitedFor) {
+  for (const bool has_pushed : {false, true}) {
+    for (const bool scheduler_dies : {false, true}) {
+      MakeState();
+      SchedulerStateTest::RegisterAll();
+      Heartbeat(kWorker0, /*has_pushed=*/true);
+      Heartbeat(kWorker1, has_pushed);
+      Heartbeat(kWorker1);  // as the answer to a probe
+      if (scheduler_dies) {
+        const std::vector<JournalEntry> entries = state_->TakeEntries();
+        MakeState();
+        ASSERT_TRUE(state_->Restore(entries, clock_.Now()).ok());
+      }
+      Lose(kWorker1);
+      EXPECT_THAT(state_->TakeNews(), Contains(HasSubstr(has_pushed ? "waits up to 30s for it"
+                                                                    : "waits up to 20s for it")));
+      LetPass(kWorkerTimeout + absl::Milliseconds(1), kWorker1);
+      EXPECT_EQ(state_->phase(), has_pushed ? Phase::kRunning : Phase::kFailed);
+    }
+  }
 }
 
 TEST_F(WorkerAwayTest, BarriersDoNotWaitForIt) {

@@ -8,6 +8,9 @@
 namespace slimps {
 namespace {
 
+// A job in which a node is away for long would do little but write snapshots.
+constexpr absl::Duration kOftenestIfLong = absl::Milliseconds(50);
+
 std::vector<float> Normal(size_t elements, uint64_t seed) {
   Draws random(seed);
   std::normal_distribution<float> normal;
@@ -109,7 +112,8 @@ void DrawSnapshots(JobPlan* plan, Draws* random) {
 void CrashWorkers(JobPlan* plan, uint32_t workers, uint32_t servers, Draws* random) {
   CrashPlan& crashes = plan->crashes;
   if (!crashes.any()) DrawSnapshots(plan, random);
-  crashes.snapshot_every = std::min<absl::Duration>(crashes.snapshot_every, absl::Seconds(1));
+  crashes.snapshot_every =
+      std::clamp<absl::Duration>(crashes.snapshot_every, kOftenestIfLong, absl::Seconds(1));
   crashes.workers.resize(workers);
   const uint64_t deliveries = 4 + 2 * servers * (static_cast<uint64_t>(plan->rounds) + 2);
   for (auto& of_worker : crashes.workers) {
@@ -147,6 +151,24 @@ void DrawTroubles(JobPlan* plan, uint32_t workers, uint32_t servers, Draws* rand
   if (OneIn(4, random)) troubles.write_takes = absl::Milliseconds(50);
 }
 
+// A node that counts as dead is started again if others of its kind are, by the plan's crashes.
+void DrawStops(JobPlan* plan, uint32_t workers, uint32_t servers, Draws* random) {
+  const uint64_t deliveries =
+      2 * (static_cast<uint64_t>(plan->rounds) + 2) * std::max(workers, servers);
+  const auto draw = [&](uint32_t nodes, bool may_die) {
+    std::vector<Trouble> stops = DrawOfEach(nodes, deliveries, random);
+    for (Trouble& one : stops) {
+      if (may_die && OneIn(3, random)) one.lasts = kLongStop;
+    }
+    return stops;
+  };
+  plan->crashes.snapshot_every = std::max(plan->crashes.snapshot_every, kOftenestIfLong);
+  Troubles& troubles = plan->troubles;
+  troubles.stopped_servers = draw(servers, !plan->crashes.servers.empty());
+  troubles.stopped_workers = draw(workers, !plan->crashes.workers.empty());
+  troubles.stopped_scheduler = DrawOfEach(1, 6 * (workers + servers), random)[0];
+}
+
 // What a snapshot holds beside the weights is there, too: an optimizer's state, what workers see.
 void Crash(JobPlan* plan, uint32_t workers, uint32_t servers, Draws* random) {
   size_t partitions = 0;
@@ -181,6 +203,9 @@ std::string JobPlan::name() const {
   if (!troubles.cut_servers.empty()) absl::StrAppend(&name, ", links cut");
   if (!troubles.full_disks.empty()) absl::StrAppend(&name, ", disks full");
   if (troubles.write_takes > absl::ZeroDuration()) absl::StrAppend(&name, ", disks slow");
+  if (!troubles.stopped_servers.empty()) absl::StrAppend(&name, ", nodes stopped");
+  if (troubles.small_room == SmallRoom::kWorkers) absl::StrAppend(&name, ", workers small");
+  if (troubles.small_room == SmallRoom::kServers) absl::StrAppend(&name, ", servers small");
   if (troubles.late_rosters) absl::StrAppend(&name, ", late rosters");
   if (!crashes.any()) return name;
   absl::StrAppend(&name, ", snapshots every ", absl::FormatDuration(crashes.snapshot_every),
@@ -246,6 +271,15 @@ JobPlan DrawPlan(uint64_t seed, uint32_t workers, uint32_t servers) {
   }
   if (!plan.loses_nothing()) DrawTroubles(&plan, workers, servers, &random);
   plan.troubles.late_rosters = OneIn(4, &random);
+  if (plan.loses_nothing()) return plan;
+  if (OneIn(3, &random)) DrawStops(&plan, workers, servers, &random);
+  // A server that is full may wait for a worker that is gone (docs/decisions/recovery.md). Measured
+  // pushes go one by one, so they may wait for each other, too.
+  if (plan.measured || !plan.crashes.workers.empty() || OneIn(2, &random)) return plan;
+  // While a server refuses other pushes, one that was lost is sent again after minutes only.
+  const bool loses =
+      plan.faults.drop + plan.faults.truncate > 0 || !plan.troubles.cut_servers.empty();
+  plan.troubles.small_room = loses || OneIn(3, &random) ? SmallRoom::kWorkers : SmallRoom::kServers;
   return plan;
 }
 

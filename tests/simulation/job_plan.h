@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -23,6 +24,7 @@ namespace slimps {
 inline constexpr size_t kPartitionElements = 100;
 inline constexpr int kPreSteps = 4;
 inline constexpr absl::Duration kPatience = absl::Minutes(5);
+inline constexpr absl::Duration kLongStop = absl::Seconds(40);  // others count the node as dead
 inline constexpr float kLearningRate = 0.5f;  // a power of two, so that the fold's steps are exact
 
 using Weights = std::vector<std::vector<float>>;  // by tensor
@@ -57,11 +59,18 @@ struct Trouble {
   absl::Duration lasts;
 };
 
+// Where only the gradients that go on at once have room, so that others wait. If both lacked room,
+// workers that push in different orders could wait for each other.
+enum class SmallRoom { kNone, kWorkers, kServers };
+
 struct Troubles {
-  // By rank. A node that is cut off gets no message; a full disk takes nothing.
-  std::vector<Trouble> cut_servers, cut_workers, full_disks;
+  // By rank. A node that is cut off gets no message; a full disk takes nothing; a node that is
+  // stopped does nothing, and may count as dead when it wakes.
+  std::vector<Trouble> cut_servers, cut_workers, full_disks, stopped_servers, stopped_workers;
+  std::optional<Trouble> stopped_scheduler;
   absl::Duration write_takes;  // each half of a write to a server's disk
   bool late_rosters = false;   // servers get them behind the next message
+  SmallRoom small_room = SmallRoom::kNone;
 };
 
 struct JobPlan {

@@ -14,7 +14,7 @@ SEEDS = 100
 CAUGHT_BY = {
     "ack_before_counting": 1,
     "ahead_is_error": 1,
-    "any_version_answers": 9,
+    "any_version_answers": 3,
     "count_repeat": 1,
     "drop_previous": 3,
     "durable_before_written": 53,
@@ -22,6 +22,7 @@ CAUGHT_BY = {
     "forget_waiting_pull": 2,
     "forgotten_is_error": 13,
     "forgotten_journal_entry": 257,
+    "no_bound": 226,
     "no_quiet_time": 110,
     "no_resend": 1,
     "notification_lost": 1,

@@ -117,11 +117,16 @@ SimulatedCluster::SimulatedCluster(const SimulatedClusterOptions& options)
     workers_[i].crashes = options.crashes.workers[i];
   }
   const Troubles& troubles = options.troubles;
-  for (size_t i = 0; i < troubles.cut_servers.size(); ++i)
-    servers_[i].cut = troubles.cut_servers[i];
-  for (size_t i = 0; i < troubles.cut_workers.size(); ++i)
-    workers_[i].cut = troubles.cut_workers[i];
-  for (size_t i = 0; i < troubles.full_disks.size(); ++i) servers_[i].full = troubles.full_disks[i];
+  const auto take = [](const std::vector<Trouble>& of_each,
+                       std::optional<Trouble> Process::*trouble, std::vector<Process>* processes) {
+    for (size_t i = 0; i < of_each.size(); ++i) (*processes)[i].*trouble = of_each[i];
+  };
+  take(troubles.cut_servers, &Process::cut, &servers_);
+  take(troubles.cut_workers, &Process::cut, &workers_);
+  take(troubles.full_disks, &Process::full, &servers_);
+  take(troubles.stopped_servers, &Process::stop, &servers_);
+  take(troubles.stopped_workers, &Process::stop, &workers_);
+  scheduler_.stop = troubles.stopped_scheduler;
   for (Process& server : servers_) server.disk.SetWriteTakes(troubles.write_takes);
 }
 
@@ -158,10 +163,33 @@ void SimulatedCluster::Keep(wire::Role role, uint32_t rank, const std::string& n
     const absl::Duration away = process.crashes.back().away;
     process.crashes.pop_back();
     process.delivered = 0;
+    process.is_fenced = false;
     ++process.number;
     simulation::Sleep(away);
     if (HasEnded() && (role != wire::SCHEDULER || !fs::exists(JournalPath()))) return;
   }
+}
+
+void SimulatedCluster::EndIfFenced(wire::Role role, uint32_t rank) {
+  if (!ProcessOf(role, rank).is_fenced) return;
+  faults_.Count(absl::StrCat("fenced ", RoleName(role)));
+  EndByError(role, rank);
+}
+
+void SimulatedCluster::EndByError(wire::Role role, uint32_t rank) {
+  ProcessOf(role, rank).crashes.push_back({.away = kTick});
+  simulation::CrashThisNode(simulation::Now());
+  simulation::Choose("ends by an error");
+}
+
+void SimulatedCluster::CheckRoom(const Process& server) const {
+  if (server.waiting == nullptr || server.waiting->most() > 0) return;
+  // Beyond its room a server takes, of each partition, the pushes that the next sum begins with: as
+  // a sum, one that joins it, and one that no other has joined.
+  const size_t bytes = server.waiting->bytes(), most = 3 * options_.round_bytes;
+  if (bytes <= most) return;
+  simulation::Fail(
+      absl::StrCat("gradients of ", bytes, " bytes wait in a server, at most ", most, " should"));
 }
 
 void SimulatedCluster::Damage(uint32_t rank) {
@@ -196,9 +224,12 @@ void SimulatedCluster::BeginTraining() {
 }
 
 bool SimulatedCluster::IsLoss(const absl::Status& error) {
-  if (!options_.crashes.may_lose()) return false;
   const absl::string_view why = error.message();
-  const bool says_so = absl::StrContains(why, "gone together") ||
+  // The others have ended their training meanwhile.
+  const bool is_last = options_.crashes.worker_timeout > absl::ZeroDuration() &&
+                       absl::StrContains(why, "no worker is left");
+  if (!options_.crashes.may_lose() && !is_last) return lost_;
+  const bool says_so = is_last || absl::StrContains(why, "gone together") ||
                        absl::StrContains(why, "had not sent") ||
                        absl::StrContains(why, "lost with");
   if (says_so && !std::exchange(lost_, true)) faults_.Count("job lost");
@@ -232,8 +263,9 @@ std::unique_ptr<Transport> SimulatedCluster::MakeTransport(wire::Role role, uint
   faults.on_fault = [this](const char* fault, const Message&) { faults_.Count(fault); };
   auto made = std::make_unique<WatchedTransport>(
       std::make_unique<InProcessTransport>(network_, transport), faults,
-      options_.crashes.any() ? WatchedTransport::Payloads::kCopied
-                             : WatchedTransport::Payloads::kShared,
+      options_.crashes.any() || options_.troubles.small_room != SmallRoom::kNone
+          ? WatchedTransport::Payloads::kCopied
+          : WatchedTransport::Payloads::kShared,
       role == wire::SERVER && options_.troubles.late_rosters ? WatchedTransport::Rosters::kLate
                                                              : WatchedTransport::Rosters::kInTime,
       [this, role, rank](const wire::Header& header) { return Delivered(role, rank, header); });
@@ -249,6 +281,7 @@ bool SimulatedCluster::Delivered(wire::Role role, uint32_t rank, const wire::Hea
     return false;
   }
   faults_.Deliver(role, rank, header);
+  if (role == wire::SERVER) CheckRoom(process);
   if (closing_.contains(rank) && role == wire::WORKER) return true;
   ++process.delivered;
   if (!process.crashes.empty() && process.delivered == process.crashes.back().deliveries) {
@@ -256,6 +289,12 @@ bool SimulatedCluster::Delivered(wire::Role role, uint32_t rank, const wire::Hea
   }
   if (process.cut.has_value() && process.delivered >= process.cut->deliveries) {
     process.cut_until = now + std::exchange(process.cut, std::nullopt)->lasts;
+  }
+  if (process.stop.has_value() && process.delivered >= process.stop->deliveries) {
+    const absl::Duration lasts = std::exchange(process.stop, std::nullopt)->lasts;
+    process.is_fenced = lasts == kLongStop;
+    faults_.Count(absl::StrCat("stop ", RoleName(role)));
+    simulation::StopThisNode(now + lasts);
   }
   // A server that cannot write when it begins ends by an error.
   const bool has_begun = header.has_push() || header.has_push_pull();
@@ -303,6 +342,7 @@ void SimulatedCluster::Serve(uint32_t rank) {
   ServerOptions options;
   options.num_workers = options_.workers;
   options.shard_threads = options_.shard_threads;
+  if (options_.troubles.small_room == SmallRoom::kServers) options.max_waiting_bytes = 0;
   if (options_.crashes.any()) {
     options.snapshots = {.root = options_.folder,
                          .rank = rank,
@@ -314,6 +354,7 @@ void SimulatedCluster::Serve(uint32_t rank) {
           ? BeginFromSnapshot(options, MachineClock())
           : absl::StatusOr<Beginning>(BeginEmpty(options, MachineClock()));
   Check(beginning.status(), "snapshot");
+  servers_[rank].waiting = beginning->waiting;
   const std::string address = AddressOf(wire::SERVER, rank);
   const std::unique_ptr<Transport> transport = MakeTransport(wire::SERVER, rank, address);
   MembershipOptions membership{.role = wire::SERVER,
@@ -324,6 +365,9 @@ void SimulatedCluster::Serve(uint32_t rank) {
                                .endpoints = {address}};
   ServerNode node(transport.get(), membership, options, MachineClock(), *std::move(beginning));
   const absl::Status served = node.Serve();
+  if (!served.ok()) EndIfFenced(wire::SERVER, rank);
+  const bool cannot_begin = absl::StrContains(served.message(), "/owner: No space left");
+  if (cannot_begin) EndByError(wire::SERVER, rank);
   // A job that is over does not take a server back.
   const bool is_refused = closing_.size() == options_.workers && absl::IsFailedPrecondition(served);
   if (!HasEnded() && !is_refused && !IsLoss(served)) Check(served, NodeName(wire::SERVER, rank));
@@ -338,15 +382,18 @@ void SimulatedCluster::Work(uint32_t rank, const std::function<void(KVStore&)>& 
   absl::StatusOr<std::unique_ptr<DistStore>> joined = DistStore::Create(
       options_.mode, options, MakeTransport(wire::WORKER, rank, AddressOf(wire::WORKER, rank)));
   // The others may have ended the job without it.
-  const bool is_late = over_ && options_.crashes.worker_timeout > absl::ZeroDuration();
+  const bool is_over =
+      over_ || absl::StrContains(joined.status().message(), "all workers have left");
+  const bool is_late = is_over && options_.crashes.worker_timeout > absl::ZeroDuration();
   if (joined.ok()) {
     GuardedStore store(*std::move(joined));
     body(store);
     closing_.insert(rank);
     simulation::SpareThisNode();
     const absl::Status closed = store.Close();
+    if (!closed.ok()) EndIfFenced(wire::WORKER, rank);
     if (!IsLoss(closed)) Check(closed, "close");
-  } else if (!is_late && !IsLoss(joined.status())) {
+  } else if (EndIfFenced(wire::WORKER, rank); !is_late && !IsLoss(joined.status())) {
     Check(joined.status(), NodeName(wire::WORKER, rank));
   }
   closing_.insert(rank);

@@ -5,7 +5,8 @@
 //   SimulatedCluster cluster(options);
 //   cluster.Run([&](KVStore& store) { ... });  // on each process of a worker
 //
-// A node shares no memory with others: payloads are copied where nodes may crash.
+// A node shares no memory with others where that would show: payloads are copied where nodes may
+// crash, or where the room for them is small.
 #ifndef SLIMPS_TESTS_SIMULATION_SIMULATED_CLUSTER_H_
 #define SLIMPS_TESTS_SIMULATION_SIMULATED_CLUSTER_H_
 
@@ -22,6 +23,7 @@
 #include "proto/net/testing/fault_injection.h"
 #include "proto/net/testing/in_process_network.h"
 #include "proto/net/transport.h"
+#include "server/round/waiting_bytes.h"
 #include "tests/simulation/fault_table.h"
 #include "tests/simulation/job_plan.h"
 #include "tests/simulation/simulated_disk.h"
@@ -40,7 +42,8 @@ struct SimulatedClusterOptions {
   absl::Duration latency;
   CrashPlan crashes;
   Troubles troubles;
-  std::string folder;  // for snapshots and the journal
+  std::string folder;      // for snapshots and the journal
+  size_t round_bytes = 0;  // of one worker's gradients for one round, in fp32
 };
 
 // Owned by the run: one thread of it goes on at a time.
@@ -55,6 +58,10 @@ class SimulatedCluster final {
   // each worker's process.
   void BeginTraining();
 
+  // Ends this process of a node by an error, if others may have counted it as dead while it was
+  // stopped. It is started again then. Returns else.
+  void EndIfFenced(wire::Role role, uint32_t rank);
+
   // True if the job may end by this error: a worker and a server have died together, and the error
   // says so, or an error before did.
   bool IsLoss(const absl::Status& error);
@@ -68,11 +75,19 @@ class SimulatedCluster final {
     uint64_t delivered = 0;                 // messages
     uint64_t number = 0;
     SimulatedDisk disk;
-    std::optional<Trouble> cut, full;  // to come
+    std::optional<Trouble> cut, full, stop;  // to come
     absl::Duration cut_until;
+    bool is_fenced = false;                       // may be, since it was stopped
+    std::shared_ptr<const WaitingBytes> waiting;  // of a server
     // Snapshots that were whole when training began, and those that were damaged.
     size_t uncounted_snapshots = 0;
   };
+
+  // Fails the run if more gradients wait in a server than it has room for.
+  void CheckRoom(const Process& server) const;
+
+  // Ends this process of a node. It is started again.
+  void EndByError(wire::Role role, uint32_t rank);
 
   // Does to a server's disk what a crash may do.
   void Damage(uint32_t rank);

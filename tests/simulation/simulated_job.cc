@@ -87,6 +87,7 @@ class Worker final {
   void Check(const absl::Status& status, absl::string_view what) {
     if (status.ok()) return;
     if (cluster_->IsLoss(status)) throw JobLost();
+    cluster_->EndIfFenced(wire::WORKER, store_->rank());
     simulation::Fail(absl::StrCat(what, ": ", status.ToString()));
   }
 
@@ -258,6 +259,12 @@ std::string RunCluster(const SimulatedJob& job, const JobPlan& plan, RoundFold* 
   options.crashes = plan.crashes;
   options.troubles = plan.troubles;
   options.folder = job.folder;
+  for (const ReferenceTensor& tensor : plan.tensors) {
+    options.round_bytes += tensor.value.size() * sizeof(float);
+  }
+  if (plan.troubles.small_room == SmallRoom::kWorkers) {
+    options.store.staging_bytes = 1;  // a tensor fits alone
+  }
   options.store.compression = plan.codec;
   if (!plan.measured) options.store.fixed_threshold_bytes = 0;
   options.store.pre_steps = kPreSteps;

@@ -50,21 +50,14 @@ absl::Status RankReturn::Ask(std::vector<Asked>* asked) {
   return absl::OkStatus();
 }
 
-absl::Status RankReturn::AskWhileRoundsBegin(std::vector<Asked>* asked) {
-  const SteadyTime end = options_.clock->Now() + options_.patience;
-  for (;;) {
-    SLIMPS_RETURN_IF_ERROR(Ask(asked));
-    uint64_t newest = 0;
-    bool all = true;
-    for (const Asked& one : *asked) {
-      newest = std::max(newest, one.standing.newest());
-      all = all && one.standing.newest() > 0;
-    }
-    if (all || newest == 0 || newest > kRoundsAhead || options_.clock->Now() >= end) {
-      return absl::OkStatus();
-    }
-    Pause();
+bool RankReturn::RoundsMayBegin(const std::vector<Asked>& asked) {
+  uint64_t newest = 0;
+  bool all = true;
+  for (const Asked& one : asked) {
+    newest = std::max(newest, one.standing.newest());
+    all = all && one.standing.newest() > 0;
   }
+  return !all && newest > 0 && newest <= kRoundsAhead;
 }
 
 absl::Status RankReturn::TakeUp(const std::vector<TensorPlan>& tensors, Combine combine,
@@ -82,19 +75,34 @@ absl::Status RankReturn::TakeUp(const std::vector<TensorPlan>& tensors, Combine 
       one.nothing.set_left_out(true);
     }
   }
-  SLIMPS_RETURN_IF_ERROR(AskWhileRoundsBegin(&asked));
-  JoinTensors(&asked);
-  MutexLock lock(&mutex_);
-  std::vector<Asked> all = asked_;
-  std::ranges::move(asked, std::back_inserter(all));
-  uint64_t next_round = next_round_;
-  for (const Asked& one : all) next_round = std::max(next_round, one.standing.next_round());
-  SLIMPS_RETURN_IF_ERROR(Check(all, next_round, hindrance));
-  SLIMPS_ASSIGN_OR_RETURN(const size_t pushes, PushNothing(next_round, &all));
+  const SteadyTime end = options_.clock->Now() + options_.patience;
+  std::vector<Asked> all;
+  uint64_t next_round = 0;
+  {
+    MutexLock lock(&mutex_);
+    all = asked_;
+    next_round = next_round_;
+  }
+  const auto before = static_cast<std::ptrdiff_t>(all.size());
+  size_t pushes = 0;
+  for (;;) {
+    SLIMPS_RETURN_IF_ERROR(Ask(&asked));
+    JoinTensors(&asked);
+    all.erase(all.begin() + before, all.end());
+    std::ranges::copy(asked, std::back_inserter(all));
+    for (const Asked& one : all) next_round = std::max(next_round, one.standing.next_round());
+    SLIMPS_RETURN_IF_ERROR(Check(all, next_round, hindrance));
+    // Others may wait for these pushes before they begin another tensor's rounds.
+    SLIMPS_ASSIGN_OR_RETURN(const size_t more, PushNothing(next_round, &all));
+    pushes += more;
+    if (!RoundsMayBegin(asked) || options_.clock->Now() >= end) break;
+    Pause();
+  }
   LOG(INFO) << "worker " << node_->rank() << " took its rank back and goes on with round "
             << next_round << "; its former process left " << pushes
             << " pushes out, whose rounds are complete without them, and its residuals are lost";
   SLIMPS_RETURN_IF_ERROR(node_->Persist());
+  MutexLock lock(&mutex_);
   asked_ = std::move(all);
   next_round_ = next_round;
   return absl::OkStatus();
@@ -120,7 +128,7 @@ absl::Status RankReturn::Check(const std::vector<Asked>& asked, uint64_t next_ro
     }
     if (standing.newest() == 0) continue;
     if (standing.next_round() + kRoundsAhead < next_round ||
-        standing.newest() > standing.next_round() + kRoundsAhead) {
+        standing.newest() > standing.next_round() + kReplayedRoundsAhead) {
       return absl::DataLossError(absl::StrCat(
           who, ": the job is done with its rounds up to ", next_round - 1, ", but of key ",
           one.key.typed_name(), ", which others pushed up to round ", standing.newest(),

@@ -77,8 +77,8 @@ class RankReturn final {
   };
 
   absl::Status Ask(std::vector<Asked>* asked);
-  // Asks until each partition has been pushed by some worker, or has waited for that.
-  absl::Status AskWhileRoundsBegin(std::vector<Asked>* asked);
+  // True if some partitions have been pushed by some worker and others may soon be: a first round.
+  static bool RoundsMayBegin(const std::vector<Asked>& asked);
   // Makes `newest` of each partition that of its tensor.
   static void JoinTensors(std::vector<Asked>* asked);
   absl::Status Check(const std::vector<Asked>& asked, uint64_t next_round,

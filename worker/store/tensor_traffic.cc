@@ -145,7 +145,7 @@ void TensorTraffic::NoteCopied(const PushJob& job, SteadyTime start) {
 absl::StatusOr<PushJob> TensorTraffic::CountJob(const TensorPlan* tensor, int priority) {
   // Rounds of one key go on in their order.
   SLIMPS_RETURN_IF_ERROR(arriving_.Await(*tensor, options_.timeout));
-  if (node_->returning()) node_->EndReturn();
+  node_->NotePush();
   CountedPush counted = keys_->CountPush(tensor->key);
   if (counted.hyper.has_value()) {
     counted.hyper->set_weight_decay(

@@ -115,7 +115,9 @@ void WorkerNode::NoteFormerSaved() {
   FollowRoster();  // which says what is saved
 }
 
-void WorkerNode::EndReturn() {
+void WorkerNode::NotePush() {
+  if (has_pushed_.load(std::memory_order_relaxed) || has_pushed_.exchange(true)) return;
+  membership_.SetHasPushed();
   if (returning_.exchange(false)) membership_.EndReturn();
 }
 

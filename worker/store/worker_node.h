@@ -132,9 +132,10 @@ class WorkerNode final : private MessageSink {
   // REQUIRES: Join was OK.
   const ServerConnections& servers() const { return servers_; }
 
-  // True until EndReturn, if another process had this worker's rank before (rank_return.h).
+  // True until NotePush, if another process had this worker's rank before (rank_return.h).
   bool returning() const { return returning_.load(); }
-  void EndReturn();
+  // To be called before each push.
+  void NotePush();
 
   // Says that the servers' snapshots have all that they counted of the former process, which nobody
   // can send again. Before that, a server that is started again fails a returning worker.
@@ -197,6 +198,7 @@ class WorkerNode final : private MessageSink {
   // These two publish nothing but themselves.
   std::map<PeerId, Incarnation> speakers_;  // servers' processes; used by the I/O thread
   std::atomic<bool> returning_{false};
+  std::atomic<bool> has_pushed_{false};
   std::atomic<bool> former_saved_{false};
 };
 

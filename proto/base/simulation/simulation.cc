@@ -77,6 +77,8 @@ class Scheduler final {
     std::erase_if(crashes_, [node](const auto& crash) { return crash.second == node; });
   }
 
+  void StopUntil(int node, absl::Duration until) { stopped_until_[node] = until; }
+
   void SetObserver(std::function<void(absl::string_view)> observer) {
     observer_ = std::move(observer);
   }
@@ -194,6 +196,10 @@ class Scheduler final {
       absl::Duration first = absl::InfiniteDuration();
       ready_.clear();
       for (const auto& thread : threads_) {
+        if (!thread->IsOver() && IsStopped(thread->node)) {
+          first = std::min(first, stopped_until_[thread->node]);
+          continue;
+        }
         if (thread->state == SimulatedThread::State::kBlocked) {
           if (thread->until <= now_) thread->state = SimulatedThread::State::kReady;
           first = std::min(first, thread->until);
@@ -206,11 +212,16 @@ class Scheduler final {
     }
   }
 
+  bool IsStopped(int node) const {
+    const auto stopped = stopped_until_.find(node);
+    return stopped != stopped_until_.end() && stopped->second > now_;
+  }
+
   SimulatedThread* Pick(SimulatedThread* self) {
     if (by_priority_) {
       return *std::ranges::max_element(ready_, {}, &SimulatedThread::priority);
     }
-    const bool stays = self->state == SimulatedThread::State::kReady;
+    const bool stays = self->state == SimulatedThread::State::kReady && !IsStopped(self->node);
     if (stays && Random() % switch_one_in_ != 0) return self;
     return ready_[Random() % ready_.size()];
   }
@@ -236,6 +247,7 @@ class Scheduler final {
   std::deque<std::string> notes_;
   int nodes_ = 0;
   std::multimap<absl::Duration, int> crashes_;       // nodes, by when they crash
+  std::map<int, absl::Duration> stopped_until_;      // by node
   std::function<void(absl::string_view)> observer_;  // of notes
 };
 
@@ -344,6 +356,8 @@ int StartNode(absl::string_view name, std::function<void()> body) {
 }
 
 void CrashThisNode(absl::Duration when) { scheduler->CrashAt(current->node, when); }
+
+void StopThisNode(absl::Duration until) { scheduler->StopUntil(current->node, until); }
 
 void SpareThisNode() { scheduler->Spare(current->node); }
 

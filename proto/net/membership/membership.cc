@@ -332,6 +332,11 @@ void Membership::SetSavedEpoch(uint64_t epoch) {
   state_.SetSavedEpoch(epoch);
 }
 
+void Membership::SetHasPushed() {
+  MutexLock lock(&mutex_);
+  state_.SetHasPushed();
+}
+
 uint32_t Membership::rank() const {
   MutexLock lock(&mutex_);
   return state_.rank();

@@ -157,6 +157,7 @@ class Membership final {
   wire::Welcome welcome() const;
   void EndReturn();  // MembershipState::EndReturn
   void SetSavedEpoch(uint64_t epoch);
+  void SetHasPushed();
 
   // Makes heartbeats carry what `reporter` returns: the bytes of a NodeReport
   // (watch/node_report.proto), with details if its argument says so (Heartbeat.wants_details). One

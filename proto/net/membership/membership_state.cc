@@ -241,6 +241,7 @@ MembershipState::Actions MembershipState::Tick(SteadyTime now, SteadyTime delive
     wire::Header header = NewRequest(wire::Header::kHeartbeat);
     header.mutable_heartbeat()->set_sequence(++heartbeat_sequence_);
     header.mutable_heartbeat()->set_saved_epoch(saved_epoch_);
+    header.mutable_heartbeat()->set_has_pushed(has_pushed_);
     heartbeat_sent_ = now;
     actions.send.push_back(std::move(header));
     heartbeat_at_ = now + absl::Milliseconds(std::max(1u, welcome_.heartbeat_interval_ms()));

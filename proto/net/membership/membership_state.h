@@ -133,8 +133,9 @@ class MembershipState final {
   // ticket on, as that did at its start, and is answered as that was. Then it meets the others.
   void EndReturn();
 
-  // What heartbeats say from now on (Heartbeat.saved_epoch).
+  // What heartbeats say from now on.
   void SetSavedEpoch(uint64_t epoch) { saved_epoch_ = std::max(saved_epoch_, epoch); }
+  void SetHasPushed() { has_pushed_ = true; }
 
   // Returns what the scheduler's newest echo said (Heartbeat.wants_details).
   bool wants_details() const { return wants_details_; }
@@ -194,6 +195,7 @@ class MembershipState final {
   SteadyTime last_heard_ = SteadyTime::InfinitePast();
   uint64_t heartbeat_sequence_ = 0;
   uint64_t saved_epoch_ = 0;
+  bool has_pushed_ = false;
   bool wants_details_ = false;
   SteadyTime heartbeat_sent_ = SteadyTime::InfinitePast();  // of the newest heartbeat
   ClockOffset clock_offset_;
