@@ -206,6 +206,7 @@ void AddRestarts(const std::function<Message*(const char*)>& add) {
   reporting->set_wants_details(true);
   add("reports/welcome")->header.mutable_welcome()->set_wants_reports(true);
   add("away/heartbeat")->header.mutable_heartbeat()->set_saved_epoch(6);
+  add("away/has_pushed")->header.mutable_heartbeat()->set_has_pushed(true);
   add("away/push")->header.mutable_push()->add_items()->set_left_out(true);
 }
 
