@@ -23,7 +23,7 @@ CAUGHT_BY = {
     "forgotten_is_error": 13,
     "forgotten_journal_entry": 257,
     "no_bound": 226,
-    "no_quiet_time": 110,
+    "no_quiet_time": 37,
     "no_resend": 1,
     "notification_lost": 1,
     "replay_off_by_one": 49,
