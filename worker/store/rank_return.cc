@@ -95,7 +95,7 @@ absl::Status RankReturn::TakeUp(const std::vector<TensorPlan>& tensors, Combine 
     // Others may wait for these pushes before they begin another tensor's rounds.
     SLIMPS_ASSIGN_OR_RETURN(const size_t more, PushNothing(next_round, &all));
     pushes += more;
-    if (!RoundsMayBegin(asked) || options_.clock->Now() >= end) break;
+    if (next_round == 1 || !RoundsMayBegin(asked) || options_.clock->Now() >= end) break;
     Pause();
   }
   LOG(INFO) << "worker " << node_->rank() << " took its rank back and goes on with round "

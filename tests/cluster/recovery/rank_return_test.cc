@@ -11,6 +11,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
 #include "tests/cluster/hooked_transport.h"
 #include "tests/cluster/in_process_cluster.h"
 
@@ -133,6 +134,53 @@ TEST_P(RankReturnTest, AlsoInTheFirstRound) {
   EXPECT_EQ(b_, 3 * 3 - static_cast<float>(dies() + 1));
 }
 
+// Nobody has pushed the last key yet when the process returns: the other worker waits for a before.
+TEST_P(RankReturnTest, AlsoWhereTheFirstRoundWaitsForIt) {
+  InProcessCluster cluster(Options());
+  float never = 0;
+  const auto train_last = [](KVStore* store) {
+    Push("never", store);
+    Pull("never", store);
+  };
+  Thread lives("lives", [&] {
+    const auto store = cluster.JoinWorker(1 - dies());
+    ASSERT_STATUS_OK(store.status());
+    Start(1, store->get());
+    for (const char* key : {"a", "b"}) {
+      Push(key, store->get());
+      Pull(key, store->get());
+    }
+    train_last(store->get());
+    Train(2, 2, store->get());
+    train_last(store->get());
+    a_ = Pull("a", store->get());
+    b_ = Pull("b", store->get());
+    never = Pull("never", store->get());
+    ASSERT_STATUS_OK((*store)->Close());
+  });
+  Thread returns("returns", [&] {
+    absl::StatusOr<std::unique_ptr<KVStore>> former = cluster.JoinWorker(dies());
+    ASSERT_STATUS_OK(former.status());
+    Start(1, former->get());
+    Push("b", former->get());
+    ASSERT_STATUS_OK((*former)->Wait());
+    dead_.store(true);
+    const auto store = cluster.JoinWorker(dies());
+    ASSERT_STATUS_OK(store.status());
+    Start(1, store->get());
+    ASSERT_EQ((*store)->former_rounds(), 1u);
+    Train(2, 2, store->get());
+    train_last(store->get());
+    ASSERT_STATUS_OK((*store)->Close());
+  });
+  lives.Join();
+  returns.Join();
+  const float mine = static_cast<float>(dies() + 1);
+  EXPECT_EQ(a_, 3 * 2 - mine);
+  EXPECT_EQ(b_, 3 * 2);
+  EXPECT_EQ(never, 3 * 2 - mine);
+}
+
 // The job goes on without the worker before that returns.
 class WorkerAwayTest : public RankReturnTest {
  protected:
@@ -143,6 +191,12 @@ class WorkerAwayTest : public RankReturnTest {
     return options;
   }
 
+  // Goes silent once heartbeats have told the scheduler that this worker has pushed.
+  void GoSilent() {
+    absl::SleepFor(10 * Options().scheduler.heartbeat_interval);
+    dead_.store(true);
+  }
+
   // Runs both processes of the worker that dies: `before` in the first, and `after` in the second,
   // which joins once the others have trained alone.
   void Return(InProcessCluster* cluster, absl::FunctionRef<void(KVStore*)> before,
@@ -151,7 +205,7 @@ class WorkerAwayTest : public RankReturnTest {
     ASSERT_STATUS_OK(former.status());
     Start(1, former->get());
     before(former->get());
-    dead_.store(true);
+    GoSilent();
     trained_alone_.WaitForNotification();
     const auto store = cluster->JoinWorker(dies());
     ASSERT_STATUS_OK(store.status());
@@ -255,7 +309,7 @@ TEST_P(WorkerAwayTest, TheJobEndsWithoutIt) {
     ASSERT_STATUS_OK(former.status());
     Start(1, former->get());
     Train(1, 1, former->get());
-    dead_.store(true);
+    GoSilent();
   });
   lives.Join();
   dies_for_good.Join();
