@@ -134,6 +134,7 @@ class RestartsTest(unittest.TestCase):
         scheduler += ["--heartbeat_interval_ms", "200"]
         with ProcessCluster(3, 2, flags, scheduler, snapshots=1) as cluster:
             cluster.wait_for_line("worker0", "step 50/")
+            time.sleep(1.0)  # heartbeats tell the scheduler that the worker has pushed
             cluster.kill("worker1")
             cluster.wait_for_line("scheduler", "the job goes on without it")
             before = snapshots_of(cluster)
