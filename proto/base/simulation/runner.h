@@ -13,8 +13,8 @@ namespace slimps::simulation {
 // Passes each Note of the run to `observer`, which has no choice points. To be called in the run.
 void ObserveNotes(std::function<void(absl::string_view)> observer);
 
-// Stops the node of this thread at its next choice point, as SIGSTOP does, until a time. It must not
-// hold a mutex of another node at a choice point.
+// Stops the node of this thread at its next choice point until a time, as SIGSTOP does. Another
+// node's mutex must not be held there.
 void StopThisNode(absl::Duration until);
 
 // Takes CrashThisNode back.
