@@ -145,14 +145,16 @@ class MembershipTable final {
   // Notes that the node said goodbye. Before the roster is complete, this forgets the node.
   void Leave(const wire::NodeRef& node);
 
-  // True if a new process may take this place once its member is gone, while the job runs.
-  bool MayReturn(const wire::NodeRef& node) const {
-    return complete_ && node.role() != wire::SCHEDULER &&
-           (options_.restart_timeout > absl::ZeroDuration() || MayStayAway(node));
+  // True if a new process may take this member's place once it is gone, while the job runs.
+  bool MayReturn(const Member& member) const {
+    return complete_ && (options_.restart_timeout > absl::ZeroDuration() || MayStayAway(member));
   }
-  // True if the job goes on without this node once it is gone: a worker that has begun its rounds.
-  // What it sets before (first values, the optimizer) would be missed.
-  bool MayStayAway(const wire::NodeRef& node) const;
+  // True if the job goes on without this member once it is gone: a worker that has begun its
+  // rounds. What it sets before (first values, the optimizer) would be missed.
+  bool MayStayAway(const Member& member) const {
+    return member.entry.node().role() == wire::WORKER &&
+           options_.worker_timeout > absl::ZeroDuration() && member.has_pushed;
+  }
 
   // Returns a member that is gone now, as `node` is, so that nobody has certain pushes any more: a
   // worker keeps what a server has not saved. A worker that is away does not count where the server
@@ -168,7 +170,7 @@ class MembershipTable final {
   // take that server's old state for the job's.
   bool MustWait(const Member& gone, SteadyTime since) const;
 
-  // Notes that a live member is gone. REQUIRES: MayReturn(node).
+  // Notes that a live member is gone. REQUIRES: MayReturn of it.
   void Lose(const wire::NodeRef& node, SteadyTime now);
 
   // Returns a lost member whose place has waited for too long; nullptr: there is none.

@@ -16,7 +16,7 @@ namespace slimps {
 namespace {
 
 constexpr absl::Duration kShutdownRepeat = absl::Seconds(1);
-constexpr size_t kMostToldStrangers = 300;  // characters of why the job has failed
+constexpr size_t kMostToldOfFailure = 300;  // characters
 
 uint32_t Millis(absl::Duration duration) {
   return static_cast<uint32_t>(
@@ -124,10 +124,12 @@ void SchedulerState::HandleRegister(PeerId from, wire::Header header, const std:
 
 void SchedulerState::Admit(PeerId from, const wire::Header& header, SteadyTime now, Outbox* out) {
   if (phase_ != Phase::kForming && phase_ != Phase::kRunning) {
-    const absl::string_view why = result_.message().substr(0, kMostToldStrangers);
-    const std::string over =
-        absl::StrCat("the job is over: ",
-                     result_.ok() ? "all workers have left" : absl::StrCat("it has failed: ", why));
+    std::string over =
+        result_.ok() ? "the job is over: all workers have left" : "the job is over: it has failed";
+    // Who is not of this job need not know why, nor get a long answer.
+    if (!result_.ok() && members_.CheckRegistration(header).ok()) {
+      absl::StrAppend(&over, ": ", result_.message().substr(0, kMostToldOfFailure));
+    }
     out->push_back(RefuseStranger(from, absl::FailedPreconditionError(over), header.request_id()));
     return;
   }

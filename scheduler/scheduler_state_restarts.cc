@@ -13,11 +13,11 @@ namespace slimps {
 void SchedulerState::Lose(const Member& member, const std::string& reason, SteadyTime now,
                           Outbox* out) {
   const wire::NodeRef node = member.entry.node();  // a copy: `member` may be the table's own
-  if (!members_.MayReturn(node)) return Fail(node, reason, now, out);
+  if (!members_.MayReturn(member)) return Fail(node, reason, now, out);
   if (FailIfGoneTogether(member, now, out)) return;
+  joining_.Awaited(
+      reason, members_.MayStayAway(member) ? options_.worker_timeout : options_.restart_timeout);
   members_.Lose(node, now);
-  joining_.Awaited(reason,
-                   members_.MayStayAway(node) ? options_.worker_timeout : options_.restart_timeout);
 }
 
 void SchedulerState::LeaveBehind(SteadyTime now, SteadyTime heard_until, Outbox* out) {

@@ -298,6 +298,9 @@ TEST_F(SchedulerStateTest, AJobThatIsOverTakesNoOne) {
   state_->Abort(absl::CancelledError("stopped"), clock_.Now());
   EXPECT_THAT(Register(99)[0].error().status().message(),
               HasSubstr("the job is over: it has failed: stopped"));
+  wire::Header stranger = RegistrationOf(98, wire::WORKER);
+  stranger.set_job_id("another");
+  EXPECT_EQ(Tell(98, stranger)[0].error().status().message(), "the job is over: it has failed");
 }
 
 // A refused node must not learn the members' incarnations: with them it could take their places.
