@@ -40,6 +40,13 @@ void JoinLog::Replaced(const Member& member) {
                                 " is gone; a process that was started anew takes its place"));
 }
 
+void JoinLog::Disconnected(const Member& member, absl::Duration timeout, absl::Duration age) {
+  if (!TakeRoom(age)) return;
+  lines_.push_back(absl::StrCat(Shown(member.ToString(), kMaxOfWhy),
+                                " has closed its connection, and is awaited for ",
+                                absl::FormatDuration(timeout)));
+}
+
 void JoinLog::Awaited(const std::string& reason, absl::Duration timeout) {
   lines_.push_back(absl::StrCat(Shown(reason, kMaxOfWhy), "; the job waits up to ",
                                 absl::FormatDuration(timeout), " for it to be started again"));
@@ -58,19 +65,24 @@ void JoinLog::Refused(const wire::Header& header, const absl::Status& why, absl:
   refusals_.push_back(line);
   if (refusals_.size() > options_.max_remembered) refusals_.pop_front();
 
-  const int64_t earned = (age - refilled_at_) / options_.refusal_every;
-  if (earned > 0) {
-    refilled_at_ += earned * options_.refusal_every;
-    refusals_left_ = std::min(options_.max_refusals, refusals_left_ + static_cast<size_t>(earned));
-  }
-  if (refusals_left_ == 0) {
+  if (!TakeRoom(age)) {
     ++untold_;
     return;
   }
-  --refusals_left_;
   lines_.push_back(untold_ == 0 ? line
                                 : absl::StrCat(line, " (after ", untold_, " more refusals)"));
   untold_ = 0;
+}
+
+bool JoinLog::TakeRoom(absl::Duration age) {
+  const int64_t earned = (age - refilled_at_) / options_.line_every;
+  if (earned > 0) {
+    refilled_at_ += earned * options_.line_every;
+    lines_left_ = std::min(options_.max_lines, lines_left_ + static_cast<size_t>(earned));
+  }
+  if (lines_left_ == 0) return false;
+  --lines_left_;
+  return true;
 }
 
 }  // namespace slimps

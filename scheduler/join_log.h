@@ -28,19 +28,24 @@ namespace slimps {
 class JoinLog final {
  public:
   struct Options {
-    size_t max_refusals = 20;  // at once; then one per `refusal_every`
-    absl::Duration refusal_every = absl::Seconds(3);
+    // Of the lines that others can cause as often as they like: so many at once, then one at each
+    // `line_every`.
+    size_t max_lines = 20;
+    absl::Duration line_every = absl::Seconds(3);
     size_t max_remembered = 8;  // that refusals() returns
   };
 
-  explicit JoinLog(const Options& options)
-      : options_(options), refusals_left_(options.max_refusals) {}
+  explicit JoinLog(const Options& options) : options_(options), lines_left_(options.max_lines) {}
 
   // Adds a line: `member` has come. `missing` is what MissingNodes returns.
   void Joined(const Member& member, const std::string& missing);
 
   // Adds a line: `member` is gone, and another process takes its place.
   void Replaced(const Member& member);
+
+  // Adds a line, unless there were too many lately: a node has closed its connection, and may be
+  // silent for this `timeout`. `age` is how long the scheduler has run.
+  void Disconnected(const Member& member, absl::Duration timeout, absl::Duration age);
 
   // Adds a line: a node is gone for this `reason`, and the job waits for it.
   void Awaited(const std::string& reason, absl::Duration timeout);
@@ -49,8 +54,7 @@ class JoinLog final {
   void LeftBehind(const Member& member, absl::Duration timeout);
 
   // Remembers that the sender of `header` was refused because of `why`. Adds a line for it, unless
-  // its text is remembered already or too many were told lately. `age` is how long the scheduler
-  // has run.
+  // its text is remembered already or too many were told lately. `age` is as above.
   void Refused(const wire::Header& header, const absl::Status& why, absl::Duration age);
 
   // Removes and returns the lines, of at most a few kilobytes each.
@@ -60,8 +64,11 @@ class JoinLog final {
   const std::deque<std::string>& refusals() const { return refusals_; }
 
  private:
+  // Returns true if a line that others cause may be told now.
+  bool TakeRoom(absl::Duration age);
+
   const Options options_;
-  size_t refusals_left_;
+  size_t lines_left_;
   absl::Duration refilled_at_;
   size_t untold_ = 0;  // refusals since the last one told
   std::deque<std::string> refusals_;

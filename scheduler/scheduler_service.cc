@@ -108,6 +108,13 @@ void SchedulerService::OnUndeliverable(PeerId to, const absl::Status& why) {
   Warn(absl::StrCat("could not reach peer ", static_cast<uint64_t>(to), ": ", why.ToString()));
 }
 
+void SchedulerService::OnConnectionLost(PeerId to) {
+  Change([&](SchedulerState& state) {
+    state.ConnectionClosed(to, clock_->Now());
+    return Outbox();
+  });
+}
+
 void SchedulerService::Tick() {
   const SteadyTime delivered_until = transport_->DeliveredUntil();
   Change([&](SchedulerState& state) { return state.Tick(clock_->Now(), delivered_until); });

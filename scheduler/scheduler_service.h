@@ -43,6 +43,7 @@ class SchedulerService final : public MessageSink {
   void OnMessage(PeerId from, Message message) override;
   void OnBadFrame(PeerId from, const absl::Status& why) override;
   void OnUndeliverable(PeerId to, const absl::Status& why) override;
+  void OnConnectionLost(PeerId to) override;
 
   // Checks the deadlines. Call it a few times per heartbeat interval.
   void Tick();

@@ -302,6 +302,14 @@ void SchedulerState::ConnectionGone(PeerId peer) {
   }
 }
 
+void SchedulerState::ConnectionClosed(PeerId peer, SteadyTime now) {
+  if (phase_ != Phase::kRunning) return;
+  for (const Member& member : members_.LiveMembers()) {
+    if (member.peer != peer) continue;
+    joining_.Disconnected(member, options_.heartbeat_timeout, now - began_);
+  }
+}
+
 Outbox SchedulerState::Tick(SteadyTime now, SteadyTime delivered_until) {
   Outbox out;
   if (phase_ == Phase::kDone) return out;

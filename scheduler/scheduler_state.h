@@ -86,6 +86,9 @@ class SchedulerState final {
   // connection that shows the node's incarnation takes its place at once.
   void ConnectionGone(PeerId peer);
 
+  // Says that the connection of `peer` was closed, if the job runs. Its heartbeat decides.
+  void ConnectionClosed(PeerId peer, SteadyTime now);
+
   // Ends the job for everyone with this reason, if it still forms or runs. Call it when the
   // scheduler itself is told to stop.
   Outbox Abort(const absl::Status& why, SteadyTime now);

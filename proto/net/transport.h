@@ -49,7 +49,8 @@ class MessageSink {
   virtual void OnUndeliverable(PeerId to, const absl::Status& why) = 0;
 
   // Reports that the connection to `to`, one made by Connect, broke and is being made again.
-  // Messages that were handed over before may be lost, and their answers too.
+  // Messages that were handed over before may be lost, and their answers too. Also reports that an
+  // admitted one was closed from which messages came, where strangers are told apart.
   virtual void OnConnectionLost(PeerId /*to*/) {}
 
   // Reports that memory ran out on the I/O thread. Called while `error` is being handled. A sink

@@ -7,7 +7,7 @@ from slimps_launch import job_node
 from slimps_launch import job_output
 
 # The scheduler's words for the node whose failure ended a job.
-BLAMED = re.compile(r"(worker|server) (\d+) \(host [^)]*\)(?! listens at| is there)")
+BLAMED = re.compile(r"(worker|server) (\d+) \(host [^)]*\)(?! listens at| is there| has closed)")
 # What daemons and workers say if somebody has ended the job by a signal to the scheduler.
 STOPPED = "the scheduler was stopped by "
 # What a daemon says that ends because the job has ended, whoever is to blame.

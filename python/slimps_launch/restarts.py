@@ -27,6 +27,8 @@ SILENCE = 10  # seconds after which the scheduler misses a node
 AT_ITS_START = 5.0
 FIRST_DELAY = 1.0
 LONGEST_DELAY = 16.0
+# What a process says that the scheduler has taken for dead (proto/net/membership).
+FENCED = "does not know this process any more"
 MOST_IN_A_ROW = 3  # so often it is tried where the whole job can go back to a checkpoint instead
 # How other places start a job again.
 OWN_MEANS = {
@@ -55,9 +57,9 @@ def add_flags(parser):
         type=times,
         metavar="N",
         default=0,
-        help="start servers and the scheduler again if they die, and workers that a signal kills, "
-        "N times in all: they go on where they were, or, with --checkpoint, the whole job from its "
-        "last checkpoint (--on local, --on ssh)",
+        help="start servers and the scheduler again if they die, and workers that a signal kills "
+        "or that were stopped or cut off for too long, N times in all: they go on where they were, "
+        "or, with --checkpoint, the whole job from its last checkpoint (--on local, --on ssh)",
     )
     parser.add_argument(
         "--snapshot_dir",
@@ -89,6 +91,14 @@ def check(parser, options, where):
     for flag in ("snapshot_dir", "snapshot_every"):
         if getattr(options, flag) and not options.restart:
             parser.error("--%s goes with --restart N" % flag)
+
+
+def has_died(node):
+    """True if a signal ended the process, or if it ended because it counted as dead: it was stopped
+    or cut off for too long."""
+    if node.status is None or node.status == 0:
+        return False
+    return node.status < 0 or any(FENCED in line for line in list(node.last_lines))
 
 
 class Snapshots:
@@ -211,7 +221,7 @@ class Restarts:
         nodes = self.launcher.all_nodes()
         if node.role == "worker":
             over = any(one.role == "scheduler" and one.status == 0 for one in nodes)
-            return node.status < 0 and not over  # one that ends with an error would meet it again
+            return has_died(node) and not over  # one that ends with an error would meet it again
         nodes += [again for _, _, again in self.due]
         works = any(one.role == "worker" and one.status is None for one in nodes)
         return works and node.role in ("server", "scheduler")
@@ -220,7 +230,7 @@ class Restarts:
         """True if a process died, and did not end because it was told to, or with the job."""
         if node.stopped or node.status is None or node.status == 0 or node.role == "carrier":
             return False
-        if node.status < 0:
+        if has_died(node):
             return True
         if node.role == "worker" or node.status == USAGE or blame.is_over(node):
             return False
@@ -235,10 +245,8 @@ class Restarts:
             for one in self.launcher.all_nodes()
             if one.role == "worker" and one is not node and one.status is None
         ]
-        # A stopped process that wakes up ends, because its rank is gone.
-        fenced = any("does not know this process any more" in line for line in node.last_lines)
-        killed = node.role == "worker" and (node.status < 0 or fenced) and not node.stopped
-        if not after or not killed or not others:
+        died = node.role == "worker" and has_died(node) and not node.stopped
+        if not after or not died or not others:
             return False
         self.launcher.job.end_grace += after + SILENCE
         self.launcher.say("slimps: %s %s" % (node.name, node.describe_end()))

@@ -98,6 +98,7 @@ class BlameTest(JobCase):
         scheduler.last_lines += [
             "server 0 (host vm, pid 7) listens at tcp://127.0.0.1:1; missing: 1 worker",
             "worker 0 (host vm, pid 8) is there",
+            "worker 0 (host vm, pid 8) has closed its connection, and is awaited for 10s",
         ]
         self.assertEqual((None, None), blame.blamed(nodes, [scheduler]))
         scheduler.last_lines.append("worker 0 (host vm, pid 8) failed: ABORTED: no data")

@@ -59,6 +59,13 @@ class RestartTest(JobCase):
         self.assertEqual(4, status, out)
         self.assertNotIn("started again", out)
 
+    def test_a_worker_that_was_taken_for_dead_is_started_again(self):
+        fenced = "say=scheduler x does not know this process any more: it was silent for too long"
+        fails = "fail=" + self.path("died")
+        status, out = self.run_restarting(1, ["wait"], [fenced, fails, "exit=4"])
+        self.assertEqual(4, status, out)
+        self.assertIn("slimps: worker0 was started again", out)
+
     def test_the_job_goes_on_without_a_worker_that_is_killed(self):
         done = self.path("done")
         launcher = self.launcher(

@@ -30,7 +30,7 @@ wire::Header Registration(uint64_t pid, const std::string& host = "beta") {
 
 class JoinLogTest : public testing::Test {
  protected:
-  JoinLog log_{{.max_refusals = 2, .refusal_every = absl::Seconds(3), .max_remembered = 3}};
+  JoinLog log_{{.max_lines = 2, .line_every = absl::Seconds(3), .max_remembered = 3}};
   MembershipTable members_{{.job_id = "job", .num_workers = 2, .num_servers = 1}};
 };
 

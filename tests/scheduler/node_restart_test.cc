@@ -9,7 +9,9 @@ namespace slimps {
 namespace {
 
 using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using Phase = SchedulerState::Phase;
 
 constexpr uint64_t kNewestServer = 11;
@@ -43,6 +45,38 @@ TEST_F(NodeRestartTest, ALostServerDoesNotEndTheJob) {
   EXPECT_THAT(state_->TakeNews(),
               Contains(HasSubstr("server 0 (host alpha, pid 1) has been silent for over 10s; the "
                                  "job waits up to 1m for it to be started again")));
+}
+
+TEST_F(NodeRestartTest, AClosedConnectionIsToldAndItsNodeKeepsItsPlace) {
+  RegisterAll();
+  state_->TakeNews();
+  state_->ConnectionClosed(PeerId{kServer}, clock_.Now());
+  EXPECT_THAT(state_->TakeNews(),
+              ElementsAre("server 0 (host alpha, pid 1) has closed its connection, and is awaited "
+                          "for 10s"));
+  EXPECT_TRUE(RegisterServerAgain().empty());
+  ASSERT_EQ(Others(kServer).size(), 1u) << "the server is asked first: it may have reconnected";
+  EXPECT_TRUE(Others(kServer)[0].heartbeat().answer_at_once());
+}
+
+TEST_F(NodeRestartTest, AConnectionIsNotToldThatCloses) {
+  Register(kServer);
+  state_->ConnectionClosed(PeerId{kServer}, clock_.Now());  // the job still forms
+  RegisterAll();
+  Goodbye(kWorker1);
+  state_->ConnectionClosed(PeerId{kWorker1}, clock_.Now());
+  state_->ConnectionClosed(PeerId{kNewServer}, clock_.Now());  // a stranger
+  EXPECT_THAT(state_->TakeNews(), Not(Contains(HasSubstr("has closed its connection"))));
+}
+
+TEST_F(NodeRestartTest, ANodeThatKeepsConnectingFillsNoLog) {
+  RegisterAll();
+  state_->TakeNews();
+  for (int i = 0; i < 1000; ++i) state_->ConnectionClosed(PeerId{kServer}, clock_.Now());
+  EXPECT_LE(state_->TakeNews().size(), 20u);
+  clock_.Advance(absl::Seconds(3));
+  state_->ConnectionClosed(PeerId{kServer}, clock_.Now());
+  EXPECT_EQ(state_->TakeNews().size(), 1u);
 }
 
 TEST_F(NodeRestartTest, AnotherProcessTakesTheLostPlaceAndEveryoneIsTold) {

@@ -70,16 +70,26 @@ void FaultTable::Add(const std::string& fault, const std::set<std::string>& stat
   ++met_[{fault, "any"}];
 }
 
-void FaultTable::Count(const std::string& fault) {
-  std::set<std::string> states;
-  for (uint32_t rank = 0; rank < servers_.size(); ++rank) Meet(servers_[rank], rank, &states);
-  Add(fault, states);
-}
-
-void FaultTable::CountAt(const std::string& fault, uint32_t server) {
+std::set<std::string> FaultTable::StatesAt(uint32_t server) const {
   std::set<std::string> states;
   Meet(servers_[server], server, &states);
-  Add(fault, states);
+  return states;
+}
+
+std::set<std::string> FaultTable::States() const {
+  std::set<std::string> states;
+  for (uint32_t rank = 0; rank < servers_.size(); ++rank) Meet(servers_[rank], rank, &states);
+  return states;
+}
+
+void FaultTable::Count(const std::string& fault) { Add(fault, States()); }
+
+void FaultTable::CountAt(const std::string& fault, uint32_t server) {
+  Add(fault, StatesAt(server));
+}
+
+bool FaultTable::IsIn(const std::string& state, wire::Role role, uint32_t rank) const {
+  return state.empty() || (role == wire::SERVER ? StatesAt(rank) : States()).contains(state);
 }
 
 std::string FaultTable::ToString() const {

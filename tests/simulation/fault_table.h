@@ -49,6 +49,9 @@ class FaultTable final {
   // Counts a fault of one server.
   void CountAt(const std::string& fault, uint32_t server);
 
+  // True if the job is in this state, as a fault of the node would meet it, or if `state` is empty.
+  bool IsIn(const std::string& state, wire::Role role, uint32_t rank) const;
+
   std::string ToString() const;
 
  private:
@@ -63,6 +66,9 @@ class FaultTable final {
   };
 
   void Push(Server* server, uint32_t worker, const wire::PushItem& item);
+  // Returns the states that a fault meets: of one server, or of all.
+  std::set<std::string> StatesAt(uint32_t server) const;
+  std::set<std::string> States() const;
   // Adds the states that a fault of this server meets.
   void Meet(const Server& server, uint32_t rank, std::set<std::string>* states) const;
   void Add(const std::string& fault, const std::set<std::string>& states);

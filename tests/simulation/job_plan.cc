@@ -19,6 +19,8 @@ std::vector<float> Normal(size_t elements, uint64_t seed) {
   return values;
 }
 
+constexpr int kMostTurns = 128;  // in a job without rounds
+
 template <typename T>
 const T& OneOf(const std::vector<T>& choices, Draws* random) {
   return choices[(*random)() % choices.size()];
@@ -207,6 +209,7 @@ std::string JobPlan::name() const {
   if (troubles.small_room == SmallRoom::kWorkers) absl::StrAppend(&name, ", workers small");
   if (troubles.small_room == SmallRoom::kServers) absl::StrAppend(&name, ", servers small");
   if (troubles.late_rosters) absl::StrAppend(&name, ", late rosters");
+  if (!aimed_at.empty()) absl::StrAppend(&name, ", aimed at ", aimed_at);
   if (!crashes.any()) return name;
   absl::StrAppend(&name, ", snapshots every ", absl::FormatDuration(crashes.snapshot_every),
                   ", crashes of the scheduler ", crashes.scheduler.size(), ", of servers");
@@ -235,51 +238,92 @@ std::vector<float> GradientOf(const ReferenceTensor& tensor, uint32_t worker, in
                 1'000'003 * static_cast<uint64_t>(round) + 1009 * worker + tensor.value.size());
 }
 
-JobPlan DrawPlan(uint64_t seed, uint32_t workers, uint32_t servers) {
-  Draws random(seed);
+namespace {
+
+JobPlan DrawJob(uint32_t workers, uint32_t servers, Draws* random) {
   JobPlan plan;
   plan.codec = OneOf<std::string>({"none", "none", "fp16", "1bit", "2bit", "topk:ratio=0.1",
                                    "qsgd:bits=4", "dgc:ratio=0.1,warmup=1", "signsgd", "drive"},
-                                  &random);
+                                  random);
   const bool votes = plan.codec == "signsgd";
-  plan.mode = !votes && OneIn(4, &random) ? wire::DIST_ASYNC : wire::DIST_SYNC;
-  plan.optimizer = plan.mode == wire::DIST_ASYNC || !OneIn(3, &random);
-  plan.measured = plan.mode == wire::DIST_SYNC && OneIn(4, &random);
-  plan.rounds = (plan.measured ? kPreSteps + 1 : 2) + static_cast<int>(random() % 10);
-  if (OneIn(4, &random)) plan.rounds += 16;
-  plan.tensors = DrawTensors(&random);
-  plan.faults = DrawFaults(&random);
+  plan.mode = !votes && OneIn(4, random) ? wire::DIST_ASYNC : wire::DIST_SYNC;
+  plan.optimizer = plan.mode == wire::DIST_ASYNC || !OneIn(3, random);
+  plan.measured = plan.mode == wire::DIST_SYNC && OneIn(4, random);
+  plan.rounds = (plan.measured ? kPreSteps + 1 : 2) + static_cast<int>((*random)() % 10);
+  if (OneIn(4, random)) plan.rounds += 16;
+  // Workers take turns, with a barrier each (simulated_job.cc).
+  const int turns = plan.rounds * static_cast<int>(workers);
+  if (plan.mode == wire::DIST_ASYNC && turns > kMostTurns) {
+    plan.rounds = std::max(1, kMostTurns / static_cast<int>(workers));
+  }
+  plan.tensors = DrawTensors(random);
+  plan.faults = DrawFaults(random);
   plan.latency = OneOf<absl::Duration>(
       {absl::ZeroDuration(), absl::ZeroDuration(), absl::Milliseconds(1), absl::Milliseconds(50)},
-      &random);
-  plan.shard_threads = 1 + random() % 3;
+      random);
+  plan.shard_threads = 1 + (*random)() % 3;
   plan.retry_interval =
       plan.loses_nothing()
           ? kPatience
           : OneOf<absl::Duration>({absl::Milliseconds(100), absl::Milliseconds(200),
                                    absl::Seconds(1), absl::Seconds(5)},
-                                  &random);
-  if (OneIn(8, &random)) HardlyLose(&plan);
-  if (plan.mode == wire::DIST_SYNC && OneIn(plan.loses_nothing() ? 4 : 2, &random)) {
-    Crash(&plan, workers, servers, &random);
+                                  random);
+  if (OneIn(8, random)) HardlyLose(&plan);
+  if (plan.mode == wire::DIST_SYNC && OneIn(plan.loses_nothing() ? 4 : 2, random)) {
+    Crash(&plan, workers, servers, random);
   }
   const bool may_crash = plan.mode == wire::DIST_SYNC && !plan.measured;
-  if (may_crash && OneIn(2, &random)) {
-    CrashWorkers(&plan, workers, servers, &random);
+  if (may_crash && OneIn(2, random)) {
+    CrashWorkers(&plan, workers, servers, random);
   } else {
     plan.expected = Fold(plan, workers);
   }
-  if (!plan.loses_nothing()) DrawTroubles(&plan, workers, servers, &random);
-  plan.troubles.late_rosters = OneIn(4, &random);
+  if (!plan.loses_nothing()) DrawTroubles(&plan, workers, servers, random);
+  plan.troubles.late_rosters = OneIn(4, random);
   if (plan.loses_nothing()) return plan;
-  if (OneIn(3, &random)) DrawStops(&plan, workers, servers, &random);
+  if (OneIn(3, random)) DrawStops(&plan, workers, servers, random);
   // A server that is full may wait for a worker that is gone (docs/decisions/recovery.md). Measured
   // pushes go one by one, so they may wait for each other, too.
-  if (plan.measured || !plan.crashes.workers.empty() || OneIn(2, &random)) return plan;
+  if (plan.measured || !plan.crashes.workers.empty() || OneIn(2, random)) return plan;
   // While a server refuses other pushes, one that was lost is sent again after minutes only.
   const bool loses =
       plan.faults.drop + plan.faults.truncate > 0 || !plan.troubles.cut_servers.empty();
-  plan.troubles.small_room = loses || OneIn(3, &random) ? SmallRoom::kWorkers : SmallRoom::kServers;
+  plan.troubles.small_room = loses || OneIn(3, random) ? SmallRoom::kWorkers : SmallRoom::kServers;
+  return plan;
+}
+
+// Lets faults wait for a state of the job that is seldom met by chance.
+void Aim(JobPlan* plan, Draws* random) {
+  const std::string state =
+      plan->measured
+          ? "pending_decision"
+          : OneOf<std::string>({"split_round", "replay", "replay", "rejoin", "snapshot"}, random);
+  // Somebody must be away first.
+  const size_t first = state == "replay" || state == "rejoin" ? 1 : 0;
+  const auto aim = [&state](std::vector<CrashPlan::Crash>* crashes, size_t spared) {
+    for (size_t i = 0; i + spared < crashes->size(); ++i) {
+      (*crashes)[i].in_state = state;
+      (*crashes)[i].after = std::min<absl::Duration>((*crashes)[i].after, absl::Microseconds(50));
+    }
+  };
+  for (auto& of_server : plan->crashes.servers) aim(&of_server, first);
+  for (auto& of_worker : plan->crashes.workers) aim(&of_worker, first);
+  aim(&plan->crashes.scheduler, 0);
+  Troubles& troubles = plan->troubles;
+  for (auto* of_nodes : {&troubles.cut_servers, &troubles.cut_workers, &troubles.full_disks,
+                         &troubles.stopped_servers, &troubles.stopped_workers}) {
+    for (Trouble& trouble : *of_nodes) trouble.in_state = state;
+  }
+  if (troubles.stopped_scheduler.has_value()) troubles.stopped_scheduler->in_state = state;
+  plan->aimed_at = state;
+}
+
+}  // namespace
+
+JobPlan DrawPlan(uint64_t seed, uint32_t workers, uint32_t servers) {
+  Draws random(seed);
+  JobPlan plan = DrawJob(workers, servers, &random);
+  if (plan.crashes.any() && OneIn(plan.measured ? 2 : 4, &random)) Aim(&plan, &random);
   return plan;
 }
 

@@ -38,6 +38,7 @@ struct CrashPlan {
     uint64_t deliveries = 0;  // crashes some time after so many messages have arrived
     absl::Duration after;
     absl::Duration away;
+    std::string in_state = {};  // of FaultTable, which is then waited for; "": any
   };
   enum class Addresses { kStay, kChange };
 
@@ -57,6 +58,7 @@ struct CrashPlan {
 struct Trouble {
   uint64_t deliveries = 0;
   absl::Duration lasts;
+  std::string in_state = {};  // of FaultTable, which is then waited for; "": any
 };
 
 // Where only the gradients that go on at once have room, so that others wait. If both lacked room,
@@ -82,6 +84,7 @@ struct JobPlan {
   FaultPlan faults;
   CrashPlan crashes;
   Troubles troubles;
+  std::string aimed_at;        // the state of FaultTable that most faults wait for
   float momentum = 0;          // of the optimizer
   std::string pulls = "none";  // pull_compression
   absl::Duration latency, retry_interval;

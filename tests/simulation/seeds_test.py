@@ -9,6 +9,7 @@ from cli import simulate
 
 PROGRAM = os.path.abspath(simulate.PROGRAM)
 SEEDS = 100
+FOUND = {1354, 1416, 1564, 2376}  # seeds that found what is mended
 # A seed that fails within seconds with the mutant, in jobs of 4 workers and 2 servers: mostly the
 # first. With others the job may stand still until its deadlines, which takes minutes.
 CAUGHT_BY = {
@@ -17,7 +18,7 @@ CAUGHT_BY = {
     "any_version_answers": 3,
     "count_repeat": 1,
     "drop_previous": 3,
-    "durable_before_written": 53,
+    "durable_before_written": 70,
     "forget_parked": 80,
     "forget_waiting_pull": 2,
     "forgotten_is_error": 13,
@@ -34,7 +35,7 @@ CAUGHT_BY = {
     "snapshot_without_state": 13,
     "stale_pull": 1,
     "sum_in_another_order": 3,
-    "torn_snapshot_used": 53,
+    "torn_snapshot_used": 3,
 }
 
 
@@ -49,7 +50,7 @@ class Seeds(unittest.TestCase):
             self.assertIsNone(failure, "seed %d:\n%s" % (seed, failure))
 
     def test_none_fails(self):
-        seeds = set(range(1, SEEDS + 1)) | set(CAUGHT_BY.values())
+        seeds = set(range(1, SEEDS + 1)) | set(CAUGHT_BY.values()) | FOUND
         self.check(simulator().run_all(sorted(seeds)))
 
     def test_none_of_other_sizes_fails(self):

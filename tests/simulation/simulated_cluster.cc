@@ -2,7 +2,9 @@
 #include "tests/simulation/simulated_cluster.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -149,9 +151,9 @@ std::vector<std::string> SimulatedCluster::Snapshots(const Process& server) {
   return snapshots;
 }
 
-void SimulatedCluster::BeginTraining() {
+void SimulatedCluster::BeginTraining(bool returns) {
   for (Process& server : servers_) {
-    if (!training_) server.uncounted_snapshots = Snapshots(server).size();
+    if (!training_ || returns) server.uncounted_snapshots = Snapshots(server).size();
   }
   training_ = true;
 }
@@ -161,7 +163,10 @@ bool SimulatedCluster::IsLoss(const absl::Status& error) {
   // The others have ended their training meanwhile.
   const bool is_last = options_.crashes.worker_timeout > absl::ZeroDuration() &&
                        absl::StrContains(why, "no worker is left");
-  if (!options_.crashes.may_lose() && !is_last) return lost_;
+  // A server that finds a full disk as it begins ends, like one that crashes.
+  const bool ends_by_disk =
+      !options_.troubles.full_disks.empty() && !options_.crashes.workers.empty();
+  if (!options_.crashes.may_lose() && !ends_by_disk && !is_last) return lost_;
   const bool says_so = is_last || absl::StrContains(why, "gone together") ||
                        absl::StrContains(why, "had not sent") ||
                        absl::StrContains(why, "lost with");
@@ -217,13 +222,17 @@ bool SimulatedCluster::Delivered(wire::Role role, uint32_t rank, const wire::Hea
   if (role == wire::SERVER) CheckRoom(process);
   if (closing_.contains(rank) && role == wire::WORKER) return true;
   ++process.delivered;
-  if (!process.crashes.empty() && process.delivered == process.crashes.back().deliveries) {
+  const auto is_time = [&](const auto& fault) {
+    return process.delivered >= fault.deliveries && faults_.IsIn(fault.in_state, role, rank);
+  };
+  if (!process.crashes.empty() && is_time(process.crashes.back())) {
+    process.crashes.back().deliveries = std::numeric_limits<uint64_t>::max();
     simulation::CrashThisNode(now + process.crashes.back().after);
   }
-  if (process.cut.has_value() && process.delivered >= process.cut->deliveries) {
+  if (process.cut.has_value() && is_time(*process.cut)) {
     process.cut_until = now + std::exchange(process.cut, std::nullopt)->lasts;
   }
-  if (process.stop.has_value() && process.delivered >= process.stop->deliveries) {
+  if (process.stop.has_value() && is_time(*process.stop)) {
     const absl::Duration lasts = std::exchange(process.stop, std::nullopt)->lasts;
     process.is_fenced = lasts == kLongStop;
     faults_.Count(absl::StrCat("stop ", RoleName(role)));
@@ -231,7 +240,7 @@ bool SimulatedCluster::Delivered(wire::Role role, uint32_t rank, const wire::Hea
   }
   // A server that cannot write when it begins ends by an error.
   const bool has_begun = header.has_push() || header.has_push_pull();
-  if (process.full.has_value() && has_begun && process.delivered >= process.full->deliveries) {
+  if (process.full.has_value() && has_begun && is_time(*process.full)) {
     process.disk.SetFullUntil(now + std::exchange(process.full, std::nullopt)->lasts);
     faults_.CountAt("full disk", rank);
   }

@@ -54,9 +54,9 @@ class SimulatedCluster final {
   // Any error of a node, other than a crash, ends the run by simulation::Fail.
   void Run(const std::function<void(KVStore&)>& body);
 
-  // Notes that training begins: what is said once has been said and is in a snapshot. Called by
-  // each worker's process.
-  void BeginTraining();
+  // Notes that training begins: what is said once has been said and is in a snapshot, and so are
+  // the pushes of the former process of a worker that `returns`. Called by each worker's process.
+  void BeginTraining(bool returns);
 
   // Ends this process of a node by an error, if others may have counted it as dead while it was
   // stopped. It is started again then. Returns else.
@@ -79,7 +79,7 @@ class SimulatedCluster final {
     absl::Duration cut_until;
     bool is_fenced = false;                       // may be, since it was stopped
     std::shared_ptr<const WaitingBytes> waiting;  // of a server
-    // Snapshots that were whole when training began, and those that were damaged.
+    // Snapshots that were whole when training last began, and those that were damaged.
     size_t uncounted_snapshots = 0;
   };
 

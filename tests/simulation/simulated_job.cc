@@ -25,6 +25,8 @@
 namespace slimps {
 namespace {
 
+constexpr uint64_t kStepsOfWorker = 1'000'000;  // at most, on average
+
 // Thrown where a call fails because the job is lost.
 struct JobLost {};
 
@@ -68,8 +70,8 @@ class Worker final {
     Check(store_->Init(init), "init");
     if (plan_.optimizer) Check(store_->SetOptimizer(Sgd()), "set_optimizer");
     Check(store_->Barrier(), "barrier");
-    cluster_->BeginTraining();
     const int first = static_cast<int>(store_->former_rounds()) + 1;
+    cluster_->BeginTraining(/*returns=*/first > 1);
     if (fold_ != nullptr) fold_->Begin(store_->rank(), first);
     for (int round = first; round <= plan_.rounds; ++round) {
       plan_.mode == wire::DIST_SYNC ? Round(round) : Turns(round);
@@ -310,7 +312,9 @@ JobResult RunSimulatedJob(const SimulatedJob& job) {
   std::string faults;
   std::unique_ptr<RoundFold> fold;
   if (!plan.crashes.workers.empty()) fold = std::make_unique<RoundFold>(plan, job.workers);
-  const simulation::Outcome outcome = simulation::Run({.seed = job.seed, .trace = job.trace}, [&] {
+  simulation::Options options{.seed = job.seed, .trace = job.trace};
+  options.most_steps = std::max(options.most_steps, kStepsOfWorker * job.workers);
+  const simulation::Outcome outcome = simulation::Run(options, [&] {
     if (fold != nullptr) {
       simulation::ObserveNotes([&fold](absl::string_view note) { fold->TakeNote(note); });
     }

@@ -138,7 +138,7 @@ void JobFixture::TearDown() {
     wire::Header goodbye = SecondHeader(9);
     goodbye.mutable_goodbye();
     EXPECT_TRUE(second_.Tell(goodbye));
-    EXPECT_EQ(membership_->Leave(kLong), absl::OkStatus());
+    EXPECT_EQ(membership_->Leave(), absl::OkStatus());
     membership_->Stop();
     transport_->Stop();
   }

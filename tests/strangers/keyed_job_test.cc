@@ -163,7 +163,7 @@ class KeyedJobTest : public testing::Test {
 
   void TearDown() override {
     for (auto& worker : workers_) {
-      EXPECT_EQ(worker->membership()->Leave(kLong), absl::OkStatus());
+      EXPECT_EQ(worker->membership()->Leave(), absl::OkStatus());
     }
     workers_.clear();
     for (const auto& daemon : {server_.get(), scheduler_.get()}) {

@@ -50,7 +50,8 @@ class SimulateTest(folder_case.FolderCase):
         status, printed = self.simulate("--seeds", "8", "--workers", "2", "--servers", "1")
         self.assertEqual(1, status)
         self.assertIn("FAILED: seed 6\n", printed)
-        self.assertNotIn("FAILED: seed 7", printed)
+        self.assertIn("\nseed 7 failed: FAILED: seed 7\n", printed)
+        self.assertEqual(1, printed.count("to repeat it"))
         self.assertIn(
             "tools/slimps simulate --seeds 1 --from 6 --workers 2 --servers 1 --trace\n", printed
         )

@@ -240,18 +240,20 @@ void Membership::HandleUndeliverable(PeerId to, const absl::Status& why) {
   changed_.NotifyAll();
 }
 
-absl::Status Membership::Leave(absl::Duration timeout) {
+absl::Status Membership::Leave() {
   MembershipState::Actions actions;
   bool lost = false;
-  const SteadyTime deadline = options_.clock->Now() + timeout;
+  absl::Duration timeout;
   {
     MutexLock lock(&mutex_);
+    timeout = state_.SchedulerTimeout();
     lost = state_.down().has_value() && !state_.down()->ok();
     actions = state_.StartLeave(options_.clock->Now());
   }
   Carry(std::move(actions));
   if (lost) return absl::OkStatus();  // the job is over; its goodbye is not waited for
 
+  const SteadyTime deadline = options_.clock->Now() + timeout;
   MutexLock lock(&mutex_);
   while (state_.phase() != MembershipState::Phase::kLeft && options_.clock->Now() < deadline) {
     changed_.WaitFor(&mutex_, deadline - options_.clock->Now());

@@ -87,8 +87,9 @@ class Membership final {
 
   // Says goodbye and waits for the scheduler's acknowledgement, which also ends the heartbeat.
   // Idempotent.
-  // DeadlineExceeded: the scheduler did not acknowledge within `timeout`.
-  absl::Status Leave(absl::Duration timeout = absl::Seconds(10));
+  // DeadlineExceeded: the scheduler did not acknowledge within the time after which its silence
+  // ends the job, which is the longer one if it may be started again.
+  absl::Status Leave();
 
   // Tells the scheduler that this node cannot go on. The scheduler then ends the job for every node
   // with this reason. Never waits. The report is repeated until the scheduler has acknowledged it.

@@ -264,9 +264,7 @@ MembershipState::Actions MembershipState::Tick(SteadyTime now, SteadyTime delive
     actions.send.push_back(pending.request);
     pending.repeat_at = now + options_.repeat_interval;
   }
-  const absl::Duration timeout =
-      absl::Milliseconds(welcome_.scheduler_timeout_ms() > 0 ? welcome_.scheduler_timeout_ms()
-                                                             : welcome_.heartbeat_timeout_ms());
+  const absl::Duration timeout = SchedulerTimeout();
   if (phase_ == Phase::kMember && timeout > absl::ZeroDuration() &&
       std::min(now, delivered_until) - last_heard_ > timeout) {
     Append(GoDown(absl::UnavailableError(absl::StrCat("scheduler ", options_.scheduler_address,
@@ -275,6 +273,11 @@ MembershipState::Actions MembershipState::Tick(SteadyTime now, SteadyTime delive
            &actions);
   }
   return actions;
+}
+
+absl::Duration MembershipState::SchedulerTimeout() const {
+  return absl::Milliseconds(welcome_.scheduler_timeout_ms() > 0 ? welcome_.scheduler_timeout_ms()
+                                                                : welcome_.heartbeat_timeout_ms());
 }
 
 SteadyTime MembershipState::NextTick() const {

@@ -78,6 +78,9 @@ class MembershipState final {
   // Returns when Tick has something to do next.
   SteadyTime NextTick() const;
 
+  // Returns how long the scheduler may be silent; zero before the node has joined.
+  absl::Duration SchedulerTimeout() const;
+
   struct BarrierId {
     std::string name;
     uint64_t ticket = 0;

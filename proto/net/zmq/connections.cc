@@ -14,12 +14,13 @@ constexpr uint64_t kHandshakeBytes = 4096;
 
 }  // namespace
 
-std::optional<PeerId> Connections::Closed(int fd) {
+std::optional<Connections::Ended> Connections::Closed(int fd) {
   const auto found = connections_.find(fd);
   if (found == connections_.end()) return std::nullopt;
   const Connection closed = found->second;
   connections_.erase(found);
-  return closed.admitted ? std::nullopt : closed.peer;
+  if (!closed.peer.has_value()) return std::nullopt;
+  return Ended{.peer = *closed.peer, .admitted = closed.admitted};
 }
 
 void Connections::Received(int fd, PeerId peer, size_t bytes) {

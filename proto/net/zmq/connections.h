@@ -42,8 +42,13 @@ class Connections final {
 
   void Accepted(int fd) { connections_[fd] = {.number = ++last_number_}; }
 
-  // Forgets the connection. Returns its peer if a message came from it and it was not admitted.
-  std::optional<PeerId> Closed(int fd);
+  // A connection that was closed, from which a message had come.
+  struct Ended {
+    PeerId peer;
+    bool admitted;
+  };
+  // Forgets the connection. Returns nullopt if no message came from it.
+  std::optional<Ended> Closed(int fd);
 
   bool Knows(int fd) const { return connections_.contains(fd); }
 

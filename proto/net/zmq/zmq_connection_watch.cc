@@ -41,8 +41,12 @@ void ZmqConnectionWatch::HeedEvents(ZmqLink* link) {
     } else if (!lost) {
       connections_.Accepted(event.fd);
       next_look_ = SteadyTime::InfinitePast();
-    } else if (const std::optional<PeerId> stranger = connections_.Closed(event.fd)) {
-      peers_->Drop(*stranger, absl::UnavailableError("the peer is gone"));
+    } else if (const std::optional<Connections::Ended> ended = connections_.Closed(event.fd)) {
+      if (ended->admitted) {
+        sink_->OnConnectionLost(ended->peer);
+      } else {
+        peers_->Drop(ended->peer, absl::UnavailableError("the peer is gone"));
+      }
     }
   }
 }

@@ -95,6 +95,7 @@ class RestartsTest(unittest.TestCase):
         storm, outputs = self.train(flags, kills=["server0", "server1", "server0"])
         self.assertEqual(calm, storm)
         self.assertIn("server 1 was started again", outputs["worker1"])
+        self.assertRegex(outputs["scheduler"], r"server 1 \(.*\) has closed its connection")
         self.assertIn("is gone; a process that was started anew", outputs["scheduler"])
 
     def test_raw(self):

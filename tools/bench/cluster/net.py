@@ -26,6 +26,7 @@ MAX_PACKET = ["gso_max_size", "32768"]
 SLOWEST, FASTEST = 8e3, 1e12
 RATES = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 INTERFACE = "eth0"
+BRIDGE = "br0"
 HUB = -1  # the number of the node that has the bridge; it is unshaped
 
 
@@ -61,24 +62,21 @@ def why_not(congestion="default"):
     Tries it: makes a namespace and removes it.
     """
     if os.geteuid() != 0:
-        return "bench cluster needs root: it makes network namespaces and shapes their links"
+        return "network namespaces with shaped links need root"
     for program in ("ip", "tc"):
         if shutil.which(program) is None:
-            return "bench cluster needs %s (Debian package iproute2)" % program
+            return "network namespaces need %s (Debian package iproute2)" % program
     try:
         with Network(1, congestion="default") as network:
             network.shape("1gbit")
     except setup.SetupError as error:
-        return "bench cluster cannot make network namespaces with shaped links here: %s" % error
+        return "cannot make network namespaces with shaped links here: %s" % error
     if congestion != "default":
         try:
             with Network(1, congestion):
                 pass
         except setup.SetupError as error:
-            return "bench cluster cannot use TCP's congestion control %s here: %s" % (
-                congestion,
-                error,
-            )
+            return "cannot use TCP's congestion control %s here: %s" % (congestion, error)
     return None
 
 
@@ -149,9 +147,9 @@ class Network:
             run(["ip", "netns", "add", self.name(node)])
             run(["ip", "-n", self.name(node), "link", "set", "lo", "up"])
         hub = self.name(HUB)
-        run(["ip", "-n", hub, "link", "add", "br0", "type", "bridge"])
-        run(["ip", "-n", hub, "addr", "add", self.address(HUB) + "/24", "dev", "br0"])
-        run(["ip", "-n", hub, "link", "set", "br0", "up"] + MAX_PACKET)
+        run(["ip", "-n", hub, "link", "add", BRIDGE, "type", "bridge"])
+        run(["ip", "-n", hub, "addr", "add", self.address(HUB) + "/24", "dev", BRIDGE])
+        run(["ip", "-n", hub, "link", "set", BRIDGE, "up"] + MAX_PACKET)
         for node in range(self.nodes):
             port, name = "p%d" % node, self.name(node)
             run(
@@ -171,7 +169,7 @@ class Network:
                     name,
                 ]
             )
-            run(["ip", "-n", hub, "link", "set", port, "master", "br0", "up"])
+            run(["ip", "-n", hub, "link", "set", port, "master", BRIDGE, "up"])
             run(["ip", "-n", name, "addr", "add", self.address(node) + "/24", "dev", INTERFACE])
             run(["ip", "-n", name, "link", "set", INTERFACE, "up"] + MAX_PACKET)
             if self.congestion != "default":
@@ -245,6 +243,10 @@ class Network:
                     ]
                     + TBF
                 )
+
+    def set_link(self, node, state):
+        """Pulls the cable between a node and the bridge ("down"), or puts it back ("up")."""
+        run(["ip", "-n", self.name(HUB), "link", "set", "p%d" % node, state])
 
     def remove(self):
         while self.made:

@@ -76,13 +76,21 @@ TEST_F(ConnectionsTest, ADescriptorThatIsUsedAgainIsAnotherConnection) {
   connections_.Accepted(5);
   connections_.Received(5, PeerId{1}, 100);
   const uint64_t number = connections_.NumberOf(5);
-  EXPECT_EQ(connections_.Closed(5), PeerId{1});
+  const std::optional<Connections::Ended> stranger = connections_.Closed(5);
+  ASSERT_TRUE(stranger.has_value());
+  EXPECT_EQ(stranger->peer, PeerId{1});
+  EXPECT_FALSE(stranger->admitted);
   EXPECT_FALSE(connections_.Knows(5));
   connections_.Accepted(5);
   EXPECT_NE(connections_.NumberOf(5), number);
   connections_.Received(5, PeerId{2}, 100);
   connections_.Admit(5);
-  EXPECT_FALSE(connections_.Closed(5).has_value()) << "a member may come back";
+  const std::optional<Connections::Ended> member = connections_.Closed(5);
+  ASSERT_TRUE(member.has_value());
+  EXPECT_EQ(member->peer, PeerId{2});
+  EXPECT_TRUE(member->admitted);
+  connections_.Accepted(5);
+  EXPECT_FALSE(connections_.Closed(5).has_value()) << "nothing came from it";
 }
 
 TEST(LogRate, LinesBeyondTenAnIntervalAreCounted) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A peer that connects is a stranger until the sink admits it. The sink is told when a connection
 // breaks.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -12,6 +13,8 @@
 
 namespace slimps {
 namespace {
+
+using ::testing::ElementsAre;
 
 constexpr size_t kMuch = size_t{1} << 20;
 
@@ -67,6 +70,20 @@ TEST_F(ZmqStrangersTest, WhoIsAdmittedSaysWhatItLikes) {
   EXPECT_TRUE(server_sink_.WaitForMessages(9));
   EXPECT_TRUE(server_sink_.bad_frames().empty());
   EXPECT_TRUE(client_sink_.lost().empty());
+}
+
+TEST_F(ZmqStrangersTest, TheEndOfAConnectionIsToldOfWhoWasAdmitted) {
+  ZmqTransport stranger{ZmqTransportOptions{}};
+  RecordingSink stranger_sink;
+  ASSERT_TRUE(stranger.Start(&stranger_sink).ok());
+  ASSERT_TRUE(stranger.Send(*stranger.Connect(address_), Numbered(1)).ok());
+  ASSERT_TRUE(server_sink_.WaitForMessages(1));
+  stranger.Stop();
+  ASSERT_TRUE(client_.Send(peer_, Numbered(4711)).ok());
+  ASSERT_TRUE(server_sink_.WaitForMessages(2));
+  client_.Stop();
+  ASSERT_TRUE(server_sink_.WaitForLost(1));
+  EXPECT_THAT(server_sink_.lost(), ElementsAre(server_sink_.received()[1].from));
 }
 
 TEST_F(ZmqStrangersTest, AConnectionThatBreaksIsTold) {
