@@ -19,7 +19,7 @@ std::vector<float> Normal(size_t elements, uint64_t seed) {
   return values;
 }
 
-constexpr int kMostTurns = 128;  // in a job without rounds
+constexpr uint32_t kMostTurns = 128;  // in a job without rounds
 
 template <typename T>
 const T& OneOf(const std::vector<T>& choices, Draws* random) {
@@ -246,16 +246,14 @@ JobPlan DrawJob(uint32_t workers, uint32_t servers, Draws* random) {
                                    "qsgd:bits=4", "dgc:ratio=0.1,warmup=1", "signsgd", "drive"},
                                   random);
   const bool votes = plan.codec == "signsgd";
-  plan.mode = !votes && OneIn(4, random) ? wire::DIST_ASYNC : wire::DIST_SYNC;
+  // Without rounds, workers take turns, with a barrier each (simulated_job.cc).
+  const bool in_turns = !votes && OneIn(4, random) && workers <= kMostTurns;
+  plan.mode = in_turns ? wire::DIST_ASYNC : wire::DIST_SYNC;
   plan.optimizer = plan.mode == wire::DIST_ASYNC || !OneIn(3, random);
   plan.measured = plan.mode == wire::DIST_SYNC && OneIn(4, random);
   plan.rounds = (plan.measured ? kPreSteps + 1 : 2) + static_cast<int>((*random)() % 10);
   if (OneIn(4, random)) plan.rounds += 16;
-  // Workers take turns, with a barrier each (simulated_job.cc).
-  const int turns = plan.rounds * static_cast<int>(workers);
-  if (plan.mode == wire::DIST_ASYNC && turns > kMostTurns) {
-    plan.rounds = std::max(1, kMostTurns / static_cast<int>(workers));
-  }
+  if (in_turns) plan.rounds = std::min(plan.rounds, static_cast<int>(kMostTurns / workers));
   plan.tensors = DrawTensors(random);
   plan.faults = DrawFaults(random);
   plan.latency = OneOf<absl::Duration>(

@@ -225,17 +225,18 @@ class NetworkTest(unittest.TestCase):
     def test_the_stand_in_for_ssh_runs_the_command_in_the_namespace(self):
         folder = os.environ.get("TEST_TMPDIR", "/tmp")
         with open(os.path.join(folder, "ip"), "w", encoding="ascii") as script:
-            script.write('#!/bin/sh\nfor word; do echo "$word"; done\n')
+            script.write('#!/bin/sh\necho "$1 $2 $3"\nshift 3\nexec "$@"\n')
         os.chmod(os.path.join(folder, "ip"), 0o755)
         said = subprocess.run(
-            shlex.split(storm_network.ENTER) + on_ssh.OPTIONS + ["node 1", "exec echo 'a  b'"],
+            shlex.split(storm_network.ENTER % "10.0.0.9")
+            + on_ssh.OPTIONS
+            + ["node 1", "exec echo 'a  b' ${SSH_CONNECTION%% *}"],
             env={"PATH": folder + ":" + os.environ["PATH"]},
             stdout=subprocess.PIPE,
             text=True,
             check=True,
         )
-        words = ["netns", "exec", "node 1", "sh", "-c", "exec echo 'a  b'"]
-        self.assertEqual(words, said.stdout.splitlines())
+        self.assertEqual(["netns exec node 1", "a  b 10.0.0.9"], said.stdout.splitlines())
 
     @unittest.skipIf(WHY_NOT is not None, WHY_NOT)
     def test_a_link_is_cut_and_mended(self):

@@ -12,8 +12,12 @@ import os
 
 from bench.cluster import net
 
-# Stands in for ssh. Its last words are the host, which is a namespace, and the command.
-ENTER = "sh -c 'shift $(($# - 2)); exec ip netns exec \"$1\" sh -c \"$2\"' ssh"
+# Stands in for ssh: %s is the launcher's address, which the agent learns as it would from sshd. The
+# last words are the host, which is a namespace, and the command.
+ENTER = (
+    "sh -c 'shift $(($# - 2)); exec ip netns exec \"$1\" sh -c "
+    '"export SSH_CONNECTION=\\"%s 0 \\$(hostname -I) 0\\"; $2"\' ssh'
+)
 
 
 class StormNetwork:
@@ -45,10 +49,10 @@ class StormNetwork:
 
     def flags(self):
         """Returns launch's flags."""
-        return ["--on", "ssh:" + self.hosts, "--interface", net.BRIDGE]
+        return ["--on", "ssh:" + self.hosts]
 
     def environment(self):
-        return {**os.environ, "SLIMPS_SSH": ENTER}
+        return {**os.environ, "SLIMPS_SSH": ENTER % self.network.address(net.HUB)}
 
     def node_of(self, pid):
         """Returns the number of the process's namespace; None: it has ended."""
