@@ -28,8 +28,7 @@ namespace slimps {
 class JoinLog final {
  public:
   struct Options {
-    // Of the lines that others can cause as often as they like: so many at once, then one at each
-    // `line_every`.
+    // Bounds the lines that others can cause: so many at once, then one at each `line_every`.
     size_t max_lines = 20;
     absl::Duration line_every = absl::Seconds(3);
     size_t max_remembered = 8;  // that refusals() returns

@@ -6,6 +6,7 @@
 #include <limits>
 #include <memory>
 #include <numeric>
+#include <span>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -63,6 +64,24 @@ void AddRows(size_t count, size_t every, std::vector<EpochReport>* rows, uint64_
   }
 }
 
+// A barrier carries few numbers (Limits::max_items). A run of very many epochs has more.
+absl::StatusOr<std::vector<double>> SumInParts(const std::vector<double>& mine, KVStore* store) {
+  constexpr size_t kSummedAtOnce = 8192;
+  std::vector<double> sums;
+  for (size_t at = 0; at < mine.size(); at += kSummedAtOnce) {
+    const std::span<const double> rest = std::span(mine).subspan(at);
+    const std::span<const double> part = rest.first(std::min(kSummedAtOnce, rest.size()));
+    SLIMPS_ASSIGN_OR_RETURN(const std::vector<double> got,
+                            store->AllReduceSum({part.begin(), part.end()}));
+    if (got.size() != part.size()) {
+      return absl::InternalError(
+          absl::StrCat("sum over workers: expected ", part.size(), " numbers, got ", got.size()));
+    }
+    sums.insert(sums.end(), got.begin(), got.end());
+  }
+  return sums;
+}
+
 // Sums the totals of all workers at the scheduler. Durations travel as seconds.
 absl::Status SumOverWorkers(const TrainOptions& options, size_t steps_per_epoch, KVStore* store,
                             TrainingReport* report) {
@@ -95,11 +114,7 @@ absl::Status SumOverWorkers(const TrainOptions& options, size_t steps_per_epoch,
   for (const absl::Duration* duration : durations) {
     mine.push_back(absl::ToDoubleSeconds(*duration));
   }
-  SLIMPS_ASSIGN_OR_RETURN(const std::vector<double> sums, store->AllReduceSum(mine));
-  if (sums.size() != mine.size()) {
-    return absl::InternalError(
-        absl::StrCat("sum over workers: expected ", mine.size(), " numbers, got ", sums.size()));
-  }
+  SLIMPS_ASSIGN_OR_RETURN(const std::vector<double> sums, SumInParts(mine, store));
   size_t at = 0;
   for (uint64_t* count : counts) *count = static_cast<uint64_t>(sums[at++]);
   for (double* norm2 : norms) {

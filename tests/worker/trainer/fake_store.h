@@ -19,6 +19,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/learning_rate.h"
+#include "proto/limits.h"
 #include "worker/kvstore.h"
 
 namespace slimps {
@@ -290,6 +291,7 @@ class FakeStore final : public KVStore {
   }
   absl::StatusOr<std::vector<double>> AllReduceSumFor(std::string_view,
                                                       const std::vector<double>& values) override {
+    if (values.size() > Limits().max_items) return absl::InvalidArgumentError("too many values");
     return server_->Sum(values);
   }
   absl::Status Wait() override {

@@ -199,6 +199,14 @@ TEST(SyncTraining, FiguresAreSummedOverWorkersWithoutInitialisation) {
   }
 }
 
+TEST(SyncTraining, VeryManyEpochsHaveARowEach) {
+  TrainOptions options = Options(4);
+  options.epochs = 9000;
+  const Job job(/*count=*/1, options, /*samples=*/4);
+  ASSERT_TRUE(job.workers[0].report.ok()) << job.workers[0].report.status();
+  EXPECT_EQ(job.workers[0].report->epochs.size(), 9000u);
+}
+
 TEST(SyncTraining, AFailedPullEndsTheRunWithItsError) {
   Job job(1, Options(1), 4, [](Job::Worker* worker) {
     worker->store.FailPullsFrom(2, absl::UnavailableError("server 1 is gone"));
