@@ -127,7 +127,7 @@ absl::Status RankReturn::Check(const std::vector<Asked>& asked, uint64_t next_ro
       hindrance = "its optimizer is onebit_adam";
     }
     if (standing.newest() == 0) continue;
-    if (standing.next_round() + kReplayedRoundsAhead < next_round ||
+    if (standing.next_round() + kRoundsAhead < next_round ||
         standing.newest() > standing.next_round() + kReplayedRoundsAhead) {
       return absl::DataLossError(absl::StrCat(
           who, ": the job is done with its rounds up to ", next_round - 1, ", but of key ",
