@@ -27,9 +27,9 @@ SILENCE = 10  # seconds after which the scheduler misses a node
 AT_ITS_START = 5.0
 FIRST_DELAY = 1.0
 LONGEST_DELAY = 16.0
+MOST_IN_A_ROW = 3  # so often it is tried where the whole job can go back to a checkpoint instead
 # What a process says that the scheduler has taken for dead (proto/net/membership).
 FENCED = "does not know this process any more"
-MOST_IN_A_ROW = 3  # so often it is tried where the whole job can go back to a checkpoint instead
 # How other places start a job again.
 OWN_MEANS = {
     "mpi": "mpirun starts no process again: start the job again with --checkpoint DIR --resume",

@@ -59,7 +59,7 @@ TEST_F(NodeRestartTest, AClosedConnectionIsToldAndItsNodeKeepsItsPlace) {
   EXPECT_TRUE(Others(kServer)[0].heartbeat().answer_at_once());
 }
 
-TEST_F(NodeRestartTest, AConnectionIsNotToldThatCloses) {
+TEST_F(NodeRestartTest, OnlyANodeOfTheRunningJobIsToldToHaveClosed) {
   Register(kServer);
   state_->ConnectionClosed(PeerId{kServer}, clock_.Now());  // the job still forms
   RegisterAll();

@@ -163,10 +163,9 @@ bool SimulatedCluster::IsLoss(const absl::Status& error) {
   // The others have ended their training meanwhile.
   const bool is_last = options_.crashes.worker_timeout > absl::ZeroDuration() &&
                        absl::StrContains(why, "no worker is left");
-  // A server that finds a full disk as it begins ends, like one that crashes.
-  const bool ends_by_disk =
-      !options_.troubles.full_disks.empty() && !options_.crashes.workers.empty();
-  if (!options_.crashes.may_lose() && !ends_by_disk && !is_last) return lost_;
+  const bool may_lose =
+      options_.crashes.may_lose() || (ended_by_disk_ && !options_.crashes.workers.empty());
+  if (!may_lose && !is_last) return lost_;
   const bool says_so = is_last || absl::StrContains(why, "gone together") ||
                        absl::StrContains(why, "had not sent") ||
                        absl::StrContains(why, "lost with");
@@ -309,7 +308,10 @@ void SimulatedCluster::Serve(uint32_t rank) {
   const absl::Status served = node.Serve();
   if (!served.ok()) EndIfFenced(wire::SERVER, rank);
   const bool cannot_begin = absl::StrContains(served.message(), "/owner: No space left");
-  if (cannot_begin) EndByError(wire::SERVER, rank);
+  if (cannot_begin) {
+    ended_by_disk_ = true;
+    EndByError(wire::SERVER, rank);
+  }
   // A job that is over does not take a server back.
   const bool is_refused = closing_.size() == options_.workers && absl::IsFailedPrecondition(served);
   if (!HasEnded() && !is_refused && !IsLoss(served)) Check(served, NodeName(wire::SERVER, rank));

@@ -118,8 +118,9 @@ class SimulatedCluster final {
   FaultTable faults_;
   Draws random_;
   bool training_ = false;
-  bool over_ = false;                    // the scheduler has ended
-  bool lost_ = false;                    // by an error that IsLoss
+  bool over_ = false;           // the scheduler has ended
+  bool ended_by_disk_ = false;  // a server that began on a full disk, like one that crashed
+  bool lost_ = false;           // by an error that IsLoss
   std::set<uint32_t> closing_, closed_;  // ranks of workers
 };
 

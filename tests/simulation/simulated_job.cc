@@ -25,7 +25,7 @@
 namespace slimps {
 namespace {
 
-constexpr uint64_t kStepsOfWorker = 1'000'000;  // at most, on average
+constexpr uint64_t kStepsOfWorker = 625'000;  // at most, on average: Options' bound for 32
 
 // Thrown where a call fails because the job is lost.
 struct JobLost {};

@@ -22,7 +22,7 @@ PROGRAM = "tests/simulation/slimps_simulate"
 PROGRAMS = {"slimps_simulate": ("//tests/simulation:slimps_simulate", PROGRAM)}
 TWICE_EVERY = 10  # seeds: the second run's hash must be the first's
 MUTANT_SEEDS = 300  # within which each mutant must be caught
-DEADLINE_S = 1800  # of one seed, in real time: one of 256 workers takes minutes
+DEADLINE_S = 300  # of one seed of up to 32 workers, in real time
 FAILED = 3  # the program's status after a failure that it has found itself
 SAY_EVERY = 100  # seeds
 
@@ -71,6 +71,7 @@ class Simulator:
         self.program = program
         self.size = ["--workers", str(options.workers), "--servers", str(options.servers)]
         self.jobs = options.jobs
+        self.deadline = DEADLINE_S * max(1, options.workers // 32)
 
     def run(self, seed, mutant=None, trace=False):
         """Returns (what it printed, None), or (None, what it said of its failure)."""
@@ -85,11 +86,11 @@ class Simulator:
                     stderr=None if trace else subprocess.PIPE,
                     encoding="utf-8",
                     errors="replace",
-                    timeout=DEADLINE_S,
+                    timeout=self.deadline,
                     check=False,
                 )
         except subprocess.TimeoutExpired:
-            return None, "still running after %d s\n" % DEADLINE_S
+            return None, "still running after %d s\n" % self.deadline
         if done.returncode == 0:
             return done.stdout, None
         said = done.stdout + (done.stderr or "")

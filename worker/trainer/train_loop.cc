@@ -73,10 +73,6 @@ absl::StatusOr<std::vector<double>> SumInParts(const std::vector<double>& mine, 
     const std::span<const double> part = rest.first(std::min(kSummedAtOnce, rest.size()));
     SLIMPS_ASSIGN_OR_RETURN(const std::vector<double> got,
                             store->AllReduceSum({part.begin(), part.end()}));
-    if (got.size() != part.size()) {
-      return absl::InternalError(
-          absl::StrCat("sum over workers: expected ", part.size(), " numbers, got ", got.size()));
-    }
     sums.insert(sums.end(), got.begin(), got.end());
   }
   return sums;
@@ -115,6 +111,10 @@ absl::Status SumOverWorkers(const TrainOptions& options, size_t steps_per_epoch,
     mine.push_back(absl::ToDoubleSeconds(*duration));
   }
   SLIMPS_ASSIGN_OR_RETURN(const std::vector<double> sums, SumInParts(mine, store));
+  if (sums.size() != mine.size()) {
+    return absl::InternalError(
+        absl::StrCat("sum over workers: expected ", mine.size(), " numbers, got ", sums.size()));
+  }
   size_t at = 0;
   for (uint64_t* count : counts) *count = static_cast<uint64_t>(sums[at++]);
   for (double* norm2 : norms) {

@@ -26,7 +26,6 @@ MAX_PACKET = ["gso_max_size", "32768"]
 SLOWEST, FASTEST = 8e3, 1e12
 RATES = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 INTERFACE = "eth0"
-BRIDGE = "br0"
 HUB = -1  # the number of the node that has the bridge; it is unshaped
 
 
@@ -147,9 +146,9 @@ class Network:
             run(["ip", "netns", "add", self.name(node)])
             run(["ip", "-n", self.name(node), "link", "set", "lo", "up"])
         hub = self.name(HUB)
-        run(["ip", "-n", hub, "link", "add", BRIDGE, "type", "bridge"])
-        run(["ip", "-n", hub, "addr", "add", self.address(HUB) + "/24", "dev", BRIDGE])
-        run(["ip", "-n", hub, "link", "set", BRIDGE, "up"] + MAX_PACKET)
+        run(["ip", "-n", hub, "link", "add", "br0", "type", "bridge"])
+        run(["ip", "-n", hub, "addr", "add", self.address(HUB) + "/24", "dev", "br0"])
+        run(["ip", "-n", hub, "link", "set", "br0", "up"] + MAX_PACKET)
         for node in range(self.nodes):
             port, name = "p%d" % node, self.name(node)
             run(
@@ -169,7 +168,7 @@ class Network:
                     name,
                 ]
             )
-            run(["ip", "-n", hub, "link", "set", port, "master", BRIDGE, "up"])
+            run(["ip", "-n", hub, "link", "set", port, "master", "br0", "up"])
             run(["ip", "-n", name, "addr", "add", self.address(node) + "/24", "dev", INTERFACE])
             run(["ip", "-n", name, "link", "set", INTERFACE, "up"] + MAX_PACKET)
             if self.congestion != "default":

@@ -224,8 +224,8 @@ class Storm:
         away = None if kind == "kill" else self.random.choice(self.options.away)
         if kind == "cut":
             self.cut_off = self.network.node_of(pid)
-        if kind == "cut" and self.cut_off is None:
-            return  # the process has ended
+            if self.cut_off is None:
+                return  # the process has ended
         self.watch.note(kind, role, pid, away)
         if kind == "cut":
             self.network.cut(self.cut_off)
@@ -251,33 +251,35 @@ def median(values):
 
 
 def report_of(options, calm, watch, weights_equal):
-    kills = [one for one in watch.troubles if one.kind == "kill"]
-    stops = [one for one in watch.troubles if one.kind == "stop"]
-    cuts = [one for one in watch.troubles if one.kind == "cut"]
+    def of(kind):
+        return [one for one in watch.troubles if one.kind == kind]
 
     def recovery(role):
-        return median([kill.recovered for kill in kills if kill.role == role])
+        return median([kill.recovered for kill in of("kill") if kill.role == role])
+
+    def detection(kind):
+        return median([one.detected for one in of(kind)])
 
     return {
         "kills": len(watch.troubles),
         "recovered": sum(one.recovered is not None for one in watch.troubles),
-        "stops": len(stops),
-        "cuts": len(cuts),
+        "stops": len(of("stop")),
+        "cuts": len(of("cut")),
         "throughput_of_calm": watch.steps_per_second() / calm.steps_per_second(),
         # At least: a push that is left out counts as a worker's whole step.
         "participation": 1 - watch.left_out / (watch.steps * options.workers),
         "left_out": watch.left_out,
         "weights_equal": weights_equal,
         "false_deaths": calm.false_deaths + watch.false_deaths,
-        "detect_s": median([kill.detected for kill in kills]),
-        "detect_stop_s": median([stop.detected for stop in stops]),
-        "detect_cut_s": median([cut.detected for cut in cuts]),
+        "detect_s": detection("kill"),
+        "detect_stop_s": detection("stop"),
+        "detect_cut_s": detection("cut"),
         "recover_worker_s": recovery("worker"),
         "recover_server_s": recovery("server"),
         "recover_scheduler_s": recovery("scheduler"),
         # Of training, while no scheduler is there.
         "scheduler_pause_s": median(
-            [kill.longest_pause for kill in kills if kill.role == "scheduler"]
+            [kill.longest_pause for kill in of("kill") if kill.role == "scheduler"]
         ),
     }
 

@@ -19,7 +19,7 @@ RETURNED = {
     "scheduler": re.compile("started again: going on by a journal"),
 }
 TIMEOUT_S = 10.0  # the heartbeat's: a node that is silent for less does not count as dead
-# It has sent its last heartbeat up to so long before it was stopped.
+# A node may have sent its last heartbeat so long before it was stopped.
 INTERVAL_S = 1.2
 KEPT_LINES = 20
 
