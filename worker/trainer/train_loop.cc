@@ -181,7 +181,7 @@ class Trainer final {
         }
         if (options_.evaluate_every > 0 && report->steps % options_.evaluate_every == 0) {
           SLIMPS_ASSIGN_OR_RETURN(EpochReport row, EvaluatedRow(*report));
-          report->evaluations.push_back(std::move(row));
+          report->evaluations.push_back(row);
         }
         SaveIfDue(*report);
       }
@@ -222,7 +222,7 @@ class Trainer final {
       return absl::OkStatus();
     }
     SLIMPS_ASSIGN_OR_RETURN(EpochReport row, EvaluatedRow(*report));
-    report->epochs.push_back(std::move(row));
+    report->epochs.push_back(row);
     return absl::OkStatus();
   }
 
