@@ -26,7 +26,7 @@ inline constexpr size_t kMaxAskedBytes = kMaxCopiedBytes / 2;
 // How many rounds of a partition beyond its version are accepted: of workers that run ahead, and by
 // a server with snapshots. The latter, started again, is sent so many rounds at once.
 inline constexpr uint64_t kRoundsAhead = 2;
-inline constexpr uint64_t kReplayedRoundsAhead = 64;
+inline constexpr uint64_t kReplayedRoundsAhead = 256;
 
 }  // namespace slimps
 

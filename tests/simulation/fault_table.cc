@@ -65,14 +65,15 @@ void FaultTable::Meet(const Server& server, uint32_t rank, std::set<std::string>
   if (is_writing_(rank)) states->insert("snapshot");
 }
 
-void FaultTable::Add(const std::string& fault, const std::set<std::string>& states) {
+void FaultTable::Count(const std::string& fault, const std::set<std::string>& states) {
   for (const std::string& state : states) ++met_[{fault, state}];
   ++met_[{fault, "any"}];
 }
 
-std::set<std::string> FaultTable::StatesAt(uint32_t server) const {
+std::set<std::string> FaultTable::StatesAt(wire::Role role, uint32_t rank) const {
+  if (role != wire::SERVER) return States();
   std::set<std::string> states;
-  Meet(servers_[server], server, &states);
+  Meet(servers_[rank], rank, &states);
   return states;
 }
 
@@ -80,16 +81,6 @@ std::set<std::string> FaultTable::States() const {
   std::set<std::string> states;
   for (uint32_t rank = 0; rank < servers_.size(); ++rank) Meet(servers_[rank], rank, &states);
   return states;
-}
-
-void FaultTable::Count(const std::string& fault) { Add(fault, States()); }
-
-void FaultTable::CountAt(const std::string& fault, uint32_t server) {
-  Add(fault, StatesAt(server));
-}
-
-bool FaultTable::IsIn(const std::string& state, wire::Role role, uint32_t rank) const {
-  return state.empty() || (role == wire::SERVER ? StatesAt(rank) : States()).contains(state);
 }
 
 std::string FaultTable::ToString() const {

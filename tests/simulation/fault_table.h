@@ -5,7 +5,7 @@
 //   FaultTable table(workers, servers);
 //   table.Deliver(node, header);                 // each message, as the node gets it
 //   table.Crash(wire::SERVER, rank);             // and what the scheduler or a server does
-//   table.Count("drops");
+//   table.Count("drops", table.States());
 //   std::puts(table.ToString().c_str());         // lines "fault drops split_round 3"
 //
 // States: split_round: some partition has the pushes of some workers for a round, not of all.
@@ -32,7 +32,7 @@ namespace slimps {
 // Owned by the run: one thread of it goes on at a time.
 class FaultTable final {
  public:
-  static constexpr absl::Duration kReplayLasts = absl::Milliseconds(5);
+  static constexpr absl::Duration kReplayLasts = absl::Milliseconds(20);
 
   // `is_writing` says if a server writes to its disk.
   FaultTable(uint32_t workers, uint32_t servers, std::function<bool(uint32_t)> is_writing)
@@ -43,14 +43,12 @@ class FaultTable final {
   // Notes that the node has crashed.
   void Crash(wire::Role role, uint32_t rank);
 
-  // Counts a fault of the network, which meets the states of all nodes.
-  void Count(const std::string& fault);
+  // Returns the states that a fault meets now: of a server, or of all nodes if it is another's.
+  std::set<std::string> StatesAt(wire::Role role, uint32_t rank) const;
+  std::set<std::string> States() const;
 
-  // Counts a fault of one server.
-  void CountAt(const std::string& fault, uint32_t server);
-
-  // True if the job is in this state, as a fault of the node would meet it, or if `state` is empty.
-  bool IsIn(const std::string& state, wire::Role role, uint32_t rank) const;
+  // Counts a fault that has met these.
+  void Count(const std::string& fault, const std::set<std::string>& states);
 
   std::string ToString() const;
 
@@ -66,12 +64,8 @@ class FaultTable final {
   };
 
   void Push(Server* server, uint32_t worker, const wire::PushItem& item);
-  // Returns the states that a fault meets: of one server, or of all.
-  std::set<std::string> StatesAt(uint32_t server) const;
-  std::set<std::string> States() const;
   // Adds the states that a fault of this server meets.
   void Meet(const Server& server, uint32_t rank, std::set<std::string>* states) const;
-  void Add(const std::string& fault, const std::set<std::string>& states);
 
   const uint32_t workers_;
   const std::function<bool(uint32_t)> is_writing_;

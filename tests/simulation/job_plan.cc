@@ -20,6 +20,9 @@ std::vector<float> Normal(size_t elements, uint64_t seed) {
 }
 
 constexpr uint32_t kMostTurns = 128;  // in a job without rounds
+// What is lost while its server talks is sent again after half a timeout. Of many workers one would
+// lose something in each round, and pulls, which wait for two of them, would take the whole of it.
+constexpr uint32_t kMostThatLose = 128;
 
 template <typename T>
 const T& OneOf(const std::vector<T>& choices, Draws* random) {
@@ -256,6 +259,7 @@ JobPlan DrawJob(uint32_t workers, uint32_t servers, Draws* random) {
   if (in_turns) plan.rounds = std::min(plan.rounds, static_cast<int>(kMostTurns / workers));
   plan.tensors = DrawTensors(random);
   plan.faults = DrawFaults(random);
+  if (workers > kMostThatLose) plan.faults.drop = plan.faults.truncate = 0;
   plan.latency = OneOf<absl::Duration>(
       {absl::ZeroDuration(), absl::ZeroDuration(), absl::Milliseconds(1), absl::Milliseconds(50)},
       random);
@@ -290,22 +294,54 @@ JobPlan DrawJob(uint32_t workers, uint32_t servers, Draws* random) {
   return plan;
 }
 
+// Adds faults to those of a plan, so that some can meet the state.
+void Worsen(JobPlan* plan, uint32_t workers, uint32_t servers, Draws* random) {
+  CrashPlan& crashes = plan->crashes;
+  Troubles& troubles = plan->troubles;
+  if (crashes.scheduler.empty()) crashes.scheduler = DrawCrashes(9, 2, random);
+  if (plan->measured && OneIn(2, random)) {
+    CrashWorkers(plan, workers, servers, random);
+    auto& of_worker = crashes.workers[(*random)() % workers];
+    while (of_worker.empty()) of_worker = DrawCrashes(99, 2, random);
+    plan->expected.clear();
+  }
+  if (plan->aimed_at == "replay") {
+    for (auto& of_server : crashes.servers) {
+      while (of_server.size() < 2) of_server = DrawCrashes(99, 2, random);
+    }
+    if (OneIn(2, random)) {
+      crashes.snapshot_every = std::max<absl::Duration>(kOftenestIfLong, plan->retry_interval / 20);
+    }
+  }
+  if (troubles.full_disks.empty() && OneIn(2, random)) {
+    troubles.full_disks = DrawOfEach(servers, 99, random);
+  }
+  if (troubles.stopped_servers.empty() && OneIn(2, random)) {
+    DrawStops(plan, workers, servers, random);
+  }
+}
+
 // Lets faults wait for a state of the job that is seldom met by chance.
-void Aim(JobPlan* plan, Draws* random) {
-  const std::string state =
+void Aim(JobPlan* plan, uint32_t workers, uint32_t servers, Draws* random) {
+  const std::string& state = plan->aimed_at =
       plan->measured
           ? "pending_decision"
-          : OneOf<std::string>({"split_round", "replay", "replay", "rejoin", "snapshot"}, random);
-  // Somebody must be away first.
-  const size_t first = state == "replay" || state == "rejoin" ? 1 : 0;
-  const auto aim = [&state](std::vector<CrashPlan::Crash>* crashes, size_t spared) {
+          : OneOf<std::string>({"split_round", "replay", "replay", "replay", "rejoin", "snapshot"},
+                               random);
+  Worsen(plan, workers, servers, random);
+  const auto aim = [&state, random](std::vector<CrashPlan::Crash>* crashes, size_t spared) {
     for (size_t i = 0; i + spared < crashes->size(); ++i) {
-      (*crashes)[i].in_state = state;
-      (*crashes)[i].after = std::min<absl::Duration>((*crashes)[i].after, absl::Microseconds(50));
+      CrashPlan::Crash& one = (*crashes)[i];
+      one.in_state = state;
+      one.deliveries = (one.deliveries + 3) / 4;  // of many in the state, an early one
+      one.after = OneIn(2, random) ? absl::ZeroDuration()
+                                   : std::min<absl::Duration>(one.after, absl::Microseconds(50));
     }
   };
-  for (auto& of_server : plan->crashes.servers) aim(&of_server, first);
-  for (auto& of_worker : plan->crashes.workers) aim(&of_worker, first);
+  // Somebody must be away first.
+  const bool rejoins = state == "rejoin";
+  for (auto& of_server : plan->crashes.servers) aim(&of_server, rejoins || state == "replay");
+  for (auto& of_worker : plan->crashes.workers) aim(&of_worker, rejoins);
   aim(&plan->crashes.scheduler, 0);
   Troubles& troubles = plan->troubles;
   for (auto* of_nodes : {&troubles.cut_servers, &troubles.cut_workers, &troubles.full_disks,
@@ -313,7 +349,6 @@ void Aim(JobPlan* plan, Draws* random) {
     for (Trouble& trouble : *of_nodes) trouble.in_state = state;
   }
   if (troubles.stopped_scheduler.has_value()) troubles.stopped_scheduler->in_state = state;
-  plan->aimed_at = state;
 }
 
 }  // namespace
@@ -321,7 +356,9 @@ void Aim(JobPlan* plan, Draws* random) {
 JobPlan DrawPlan(uint64_t seed, uint32_t workers, uint32_t servers) {
   Draws random(seed);
   JobPlan plan = DrawJob(workers, servers, &random);
-  if (plan.crashes.any() && OneIn(plan.measured ? 2 : 4, &random)) Aim(&plan, &random);
+  if (plan.crashes.any() && (plan.measured || OneIn(2, &random))) {
+    Aim(&plan, workers, servers, &random);
+  }
   return plan;
 }
 

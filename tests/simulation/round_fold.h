@@ -27,7 +27,7 @@ namespace slimps {
 
 class RoundFold final {
  public:
-  // REQUIRES: `plan` outlives this. The mode is dist_sync, and no threshold is measured.
+  // REQUIRES: `plan` outlives this. The mode is dist_sync.
   RoundFold(const JobPlan& plan, uint32_t workers);
 
   // Takes what a server notes of a round (server/round/open_rounds.cc), and leaves other notes. A
@@ -38,6 +38,7 @@ class RoundFold final {
   void Begin(uint32_t worker, int round);
 
   // Fails the run if a round that `worker`'s process has pushed and pulled lacks its push.
+  // REQUIRES: the round does not follow a decision about a measured threshold.
   const std::vector<float>& WeightsOf(size_t tensor, int round, uint32_t worker);
 
  private:

@@ -9,7 +9,9 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "proto/base/clock.h"
 #include "proto/base/simulation/runner.h"
 #include "proto/base/simulation/simulation.h"
@@ -86,10 +88,14 @@ void SimulatedCluster::Run(const std::function<void(KVStore&)>& body) {
 void SimulatedCluster::Keep(wire::Role role, uint32_t rank, const std::string& name,
                             const std::function<void()>& body) {
   Process& process = ProcessOf(role, rank);
-  while (!simulation::AwaitNode(simulation::StartNode(name, body))) {
-    const std::string fault = absl::StrCat("crash ", RoleName(role));
-    role == wire::SERVER ? faults_.CountAt(fault, rank) : faults_.Count(fault);
-    if (role == wire::SERVER && process.disk.IsWriting()) faults_.CountAt("torn write", rank);
+  for (;;) {
+    const int node = simulation::StartNode(name, body);
+    nodes_[node] = {role, rank};
+    if (simulation::AwaitNode(node)) return;
+    faults_.Count(absl::StrCat("crash ", RoleName(role)), process.crashed_in);
+    if (role == wire::SERVER && process.disk.IsWriting()) {
+      faults_.Count("torn write", process.crashed_in);
+    }
     faults_.Crash(role, rank);
     process.disk.CloseAll();
     if (role == wire::SERVER) Damage(rank);
@@ -105,9 +111,21 @@ void SimulatedCluster::Keep(wire::Role role, uint32_t rank, const std::string& n
   }
 }
 
+void SimulatedCluster::TakeNote(absl::string_view note) {
+  int number = 0;
+  if (!absl::ConsumePrefix(&note, "node ") || !absl::ConsumeSuffix(&note, " crashes") ||
+      !absl::SimpleAtoi(note, &number)) {
+    return;
+  }
+  const auto node = nodes_.find(number);
+  if (node == nodes_.end()) return;
+  const auto& [role, rank] = node->second;
+  ProcessOf(role, rank).crashed_in = faults_.StatesAt(role, rank);
+}
+
 void SimulatedCluster::EndIfFenced(wire::Role role, uint32_t rank) {
   if (!ProcessOf(role, rank).is_fenced) return;
-  faults_.Count(absl::StrCat("fenced ", RoleName(role)));
+  faults_.Count(absl::StrCat("fenced ", RoleName(role)), faults_.States());
   EndByError(role, rank);
 }
 
@@ -130,15 +148,16 @@ void SimulatedCluster::CheckRoom(const Process& server) const {
 void SimulatedCluster::Damage(uint32_t rank) {
   Process& server = servers_[rank];
   if (OneIn(2, &random_)) {
-    faults_.CountAt("power cut", rank);
+    faults_.Count("power cut", server.crashed_in);
     server.disk.CutPower(&random_);
   }
   // The snapshot before a damaged one is used. It lacks what was said before training, and what a
   // worker that has left kept for the server, if it is older than that.
   std::vector<std::string> snapshots = Snapshots(server);
   const bool may_tear = server.uncounted_snapshots + 2 <= snapshots.size() && closing_.empty();
-  if (!training_ || !may_tear || !OneIn(2, &random_)) return;
-  faults_.CountAt("torn snapshot", rank);
+  const bool is_rare = server.crashed_in.contains("replay");
+  if (!training_ || !may_tear || (!is_rare && OneIn(2, &random_))) return;
+  faults_.Count("torn snapshot", server.crashed_in);
   SimulatedDisk::Tear(snapshots.back(), &random_);
   server.uncounted_snapshots = snapshots.size() - 1;
 }
@@ -169,7 +188,7 @@ bool SimulatedCluster::IsLoss(const absl::Status& error) {
   const bool says_so = is_last || absl::StrContains(why, "gone together") ||
                        absl::StrContains(why, "had not sent") ||
                        absl::StrContains(why, "lost with");
-  if (says_so && !std::exchange(lost_, true)) faults_.Count("job lost");
+  if (says_so && !std::exchange(lost_, true)) faults_.Count("job lost", faults_.States());
   return lost_;
 }
 
@@ -197,7 +216,9 @@ std::unique_ptr<Transport> SimulatedCluster::MakeTransport(wire::Role role, uint
   FaultPlan faults = options_.faults;
   faults.seed += static_cast<uint64_t>(role) * 1000 + rank;
   faults.seed += 10'000 * ProcessOf(role, rank).number;
-  faults.on_fault = [this](const char* fault, const Message&) { faults_.Count(fault); };
+  faults.on_fault = [this](const char* fault, const Message&) {
+    faults_.Count(fault, faults_.States());
+  };
   auto made = std::make_unique<WatchedTransport>(
       std::make_unique<InProcessTransport>(network_, transport), faults,
       options_.crashes.any() || options_.troubles.small_room != SmallRoom::kNone
@@ -214,15 +235,23 @@ bool SimulatedCluster::Delivered(wire::Role role, uint32_t rank, const wire::Hea
   Process& process = ProcessOf(role, rank);
   const absl::Duration now = simulation::Now();
   if (now < process.cut_until) {
-    faults_.Count("cut off");
+    faults_.Count("cut off", faults_.States());
     return false;
   }
   faults_.Deliver(role, rank, header);
   if (role == wire::SERVER) CheckRoom(process);
   if (closing_.contains(rank) && role == wire::WORKER) return true;
   ++process.delivered;
+  Suffer(role, rank, /*has_begun=*/header.has_push() || header.has_push_pull());
+  return true;
+}
+
+void SimulatedCluster::Suffer(wire::Role role, uint32_t rank, bool has_begun) {
+  Process& process = ProcessOf(role, rank);
+  const absl::Duration now = simulation::Now();
   const auto is_time = [&](const auto& fault) {
-    return process.delivered >= fault.deliveries && faults_.IsIn(fault.in_state, role, rank);
+    return process.delivered >= fault.deliveries &&
+           (fault.in_state.empty() || faults_.StatesAt(role, rank).contains(fault.in_state));
   };
   if (!process.crashes.empty() && is_time(process.crashes.back())) {
     process.crashes.back().deliveries = std::numeric_limits<uint64_t>::max();
@@ -234,16 +263,14 @@ bool SimulatedCluster::Delivered(wire::Role role, uint32_t rank, const wire::Hea
   if (process.stop.has_value() && is_time(*process.stop)) {
     const absl::Duration lasts = std::exchange(process.stop, std::nullopt)->lasts;
     process.is_fenced = lasts == kLongStop;
-    faults_.Count(absl::StrCat("stop ", RoleName(role)));
+    faults_.Count(absl::StrCat("stop ", RoleName(role)), faults_.StatesAt(role, rank));
     simulation::StopThisNode(now + lasts);
   }
   // A server that cannot write when it begins ends by an error.
-  const bool has_begun = header.has_push() || header.has_push_pull();
   if (process.full.has_value() && has_begun && is_time(*process.full)) {
     process.disk.SetFullUntil(now + std::exchange(process.full, std::nullopt)->lasts);
-    faults_.CountAt("full disk", rank);
+    faults_.Count("full disk", faults_.StatesAt(role, rank));
   }
-  return true;
 }
 
 void SimulatedCluster::Schedule() {
@@ -272,6 +299,7 @@ void SimulatedCluster::Schedule() {
   while (!service.done()) {
     service.Tick();
     simulation::Sleep(kTick);
+    Suffer(wire::SCHEDULER, 0, /*has_begun=*/false);  // few messages come to it
   }
   transport->Stop();
   over_ = true;

@@ -12,10 +12,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -66,6 +68,9 @@ class SimulatedCluster final {
   // says so, or an error before did.
   bool IsLoss(const absl::Status& error);
 
+  // Takes what the simulation notes of crashes, and leaves other notes.
+  void TakeNote(absl::string_view note);
+
   const FaultTable& faults() const { return faults_; }
 
  private:
@@ -75,6 +80,7 @@ class SimulatedCluster final {
     uint64_t delivered = 0;                 // messages
     uint64_t number = 0;
     SimulatedDisk disk;
+    std::set<std::string> crashed_in;        // the states of the job when the last one crashed
     std::optional<Trouble> cut, full, stop;  // to come
     absl::Duration cut_until;
     bool is_fenced = false;                       // may be, since it was stopped
@@ -106,6 +112,9 @@ class SimulatedCluster final {
                                            const std::string& address);
   // Returns false if the node is cut off.
   bool Delivered(wire::Role role, uint32_t rank, const wire::Header& header);
+  // Lets this node, whose thread calls, suffer what is due. `has_begun`: it is a server, and is
+  // pushed to.
+  void Suffer(wire::Role role, uint32_t rank, bool has_begun);
   // Returns the paths of all snapshots that the server's processes have completed.
   static std::vector<std::string> Snapshots(const Process& server);
   std::string JournalPath() const;
@@ -115,6 +124,7 @@ class SimulatedCluster final {
   const std::shared_ptr<InProcessNetwork> network_ = std::make_shared<InProcessNetwork>();
   Process scheduler_;
   std::vector<Process> servers_, workers_;
+  std::map<int, std::pair<wire::Role, uint32_t>> nodes_;  // by the simulation's number
   FaultTable faults_;
   Draws random_;
   bool training_ = false;

@@ -13,8 +13,10 @@
 #include <span>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "proto/base/awaited.h"
 #include "proto/base/simulation/runner.h"
 #include "proto/base/thread.h"
@@ -220,8 +222,12 @@ class Worker final {
     Check(store_->Barrier(), "barrier");
   }
 
+  bool IsBehindDecision(int round) const { return plan_.measured && round > kPreSteps; }
+
   const std::vector<float>& Expected(size_t i, int round, const std::vector<float>& got) {
-    if (fold_ != nullptr) return fold_->WeightsOf(i, round, store_->rank());
+    if (fold_ != nullptr && !IsBehindDecision(round)) {
+      return fold_->WeightsOf(i, round, store_->rank());
+    }
     std::vector<float>& expected = (*weights_)[{i, round}];
     if (expected.empty()) expected = got;  // behind a decision: all workers see the same
     return expected;
@@ -250,6 +256,20 @@ class Worker final {
   Weights pulled_;
   LatePulls late_, former_;  // of this round and of those before
 };
+
+// Fails the run if more gradients are staged than fit (worker/push/staging.cc).
+void CheckStaging(absl::string_view note, const JobPlan& plan) {
+  size_t bytes = 0;
+  if (plan.troubles.small_room != SmallRoom::kWorkers || !absl::ConsumePrefix(&note, "stages ") ||
+      !absl::SimpleAtoi(note, &bytes)) {
+    return;
+  }
+  const auto elements = [](const ReferenceTensor& tensor) { return tensor.value.size(); };
+  const size_t largest = std::ranges::max(plan.tensors, {}, elements).value.size();
+  if (bytes <= largest * sizeof(float)) return;
+  simulation::Fail(
+      absl::StrCat("gradients of ", bytes, " bytes are staged, where one tensor fits at a time"));
+}
 
 // `fold` may be null.
 std::string RunCluster(const SimulatedJob& job, const JobPlan& plan, RoundFold* fold) {
@@ -288,6 +308,11 @@ std::string RunCluster(const SimulatedJob& job, const JobPlan& plan, RoundFold* 
   options.faults.ceased = ceased;
   // Never freed: processes that have crashed still point to it.
   auto* const cluster = new SimulatedCluster(options);
+  simulation::ObserveNotes([&plan, fold, cluster](absl::string_view note) {
+    CheckStaging(note, plan);
+    cluster->TakeNote(note);
+    if (fold != nullptr) fold->TakeNote(note);
+  });
   cluster->Run([&](KVStore& store) {
     Worker worker(&store, cluster, plan, job.seed, &weights, fold);
     try {
@@ -314,12 +339,8 @@ JobResult RunSimulatedJob(const SimulatedJob& job) {
   if (!plan.crashes.workers.empty()) fold = std::make_unique<RoundFold>(plan, job.workers);
   simulation::Options options{.seed = job.seed, .trace = job.trace};
   options.most_steps = std::max(options.most_steps, kStepsOfWorker * job.workers);
-  const simulation::Outcome outcome = simulation::Run(options, [&] {
-    if (fold != nullptr) {
-      simulation::ObserveNotes([&fold](absl::string_view note) { fold->TakeNote(note); });
-    }
-    faults = RunCluster(job, plan, fold.get());
-  });
+  const simulation::Outcome outcome =
+      simulation::Run(options, [&] { faults = RunCluster(job, plan, fold.get()); });
   return {.setting = plan.name(), .outcome = outcome, .faults = faults};
 }
 

@@ -173,11 +173,11 @@ void Courier::HandleStatuses(PeerId from,
     if (!IsAsked(from, item.id().ticket())) continue;
     const absl::Status status = FromStatusProto(item.status());
     if (Defer(item.id().ticket(), status)) continue;
-    AnswerItem(item.id().ticket(),
-               Answer{.status = status,
-                      .decode = absl::Nanoseconds(item.decode_ns()),
-                      .standing = item.standing()},
-               item.has_durable() ? std::optional(item.durable()) : std::nullopt);
+    Answer answer{.status = status,
+                  .decode = absl::Nanoseconds(item.decode_ns()),
+                  .standing = item.standing()};
+    if (item.has_durable()) answer.durable = item.durable();
+    AnswerItem(item.id().ticket(), std::move(answer));
   }
 }
 
@@ -196,7 +196,7 @@ void Courier::HandlePullReply(PeerId from, Message& message) {
   }
 }
 
-void Courier::AnswerItem(uint64_t ticket, Answer answer, std::optional<uint64_t> durable) {
+void Courier::AnswerItem(uint64_t ticket, Answer answer) {
   std::optional<OutstandingItem> item;
   bool wants_snapshot = false;
   {
@@ -205,7 +205,7 @@ void Courier::AnswerItem(uint64_t ticket, Answer answer, std::optional<uint64_t>
     if (item.has_value() && items_.size() == 0 && options_.on_travel) options_.on_travel(false);
     // Before `done`, which may push the next round.
     if (item.has_value() && answer.status.ok()) {
-      wants_snapshot = Keep(*item, durable);
+      wants_snapshot = Keep(*item, answer.durable);
       if (item->owed) --owed_;
     }
   }

@@ -133,7 +133,7 @@ class Courier final {
   void HandleStatuses(PeerId from,
                       const google::protobuf::RepeatedPtrField<wire::ItemStatus>& items);
   void HandlePullReply(PeerId from, Message& message);
-  void AnswerItem(uint64_t ticket, Answer answer, std::optional<uint64_t> durable = std::nullopt);
+  void AnswerItem(uint64_t ticket, Answer answer);
   // Keeps an answered item, if servers may be started again. Returns true if a snapshot is wanted.
   bool Keep(const OutstandingItem& item, std::optional<uint64_t> durable)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

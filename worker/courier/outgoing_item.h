@@ -5,6 +5,7 @@
 #define SLIMPS_WORKER_COURIER_OUTGOING_ITEM_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 
@@ -30,7 +31,9 @@ struct Answer {
   absl::Duration decode;     // for a profiled push: the time that the server took to decode it
   wire::PullReplyItem pull;  // for a pull
   wire::Standing standing;   // for an init item that asked for it
-  Payload payload;           // for a pull
+  // wire::ItemStatus.durable. nullopt: the server takes no snapshots, or it is the answer to a pull.
+  std::optional<uint64_t> durable = {};
+  Payload payload;  // for a pull
 };
 
 struct OutgoingItem {

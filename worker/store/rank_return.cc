@@ -46,7 +46,10 @@ absl::Status RankReturn::Ask(std::vector<Asked>* asked) {
         {.item = one.question, .payload = {}, .key_name = one.key.typed_name(), .done = {}});
   }
   SLIMPS_ASSIGN_OR_RETURN(const std::vector<Answer> answers, node_->AwaitAnswers(gathering));
-  for (size_t i = 0; i < answers.size(); ++i) (*asked)[i].standing = answers[i].standing;
+  for (size_t i = 0; i < answers.size(); ++i) {
+    (*asked)[i].standing = answers[i].standing;
+    (*asked)[i].rounds_ahead = answers[i].durable.has_value() ? kReplayedRoundsAhead : kRoundsAhead;
+  }
   return absl::OkStatus();
 }
 
@@ -127,7 +130,7 @@ absl::Status RankReturn::Check(const std::vector<Asked>& asked, uint64_t next_ro
       hindrance = "its optimizer is onebit_adam";
     }
     if (standing.newest() == 0) continue;
-    if (standing.next_round() + kRoundsAhead < next_round ||
+    if (standing.next_round() + one.rounds_ahead < next_round ||
         standing.newest() > standing.next_round() + kReplayedRoundsAhead) {
       return absl::DataLossError(absl::StrCat(
           who, ": the job is done with its rounds up to ", next_round - 1, ", but of key ",

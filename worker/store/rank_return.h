@@ -74,6 +74,7 @@ class RankReturn final {
     wire::InitItem question;
     wire::PushItem nothing = {};  // for the rounds that are open
     wire::Standing standing = {};
+    uint64_t rounds_ahead = 0;  // that the server accepts
   };
 
   absl::Status Ask(std::vector<Asked>* asked);

@@ -23,6 +23,7 @@ constexpr std::pair<Mutant, absl::string_view> kNames[] = {
     {Mutant::kNoResend, "no_resend"},
     {Mutant::kNotificationLost, "notification_lost"},
     {Mutant::kNoBound, "no_bound"},
+    {Mutant::kNoStagingBound, "no_staging_bound"},
     {Mutant::kSnapshotWithoutSeen, "snapshot_without_seen"},
     {Mutant::kSnapshotWithoutState, "snapshot_without_state"},
     {Mutant::kReplayOffByOne, "replay_off_by_one"},

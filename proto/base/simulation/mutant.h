@@ -34,6 +34,7 @@ enum class Mutant {
   kNoResend,           // what was lost is not sent again
   kNotificationLost,   // one in 64
   kNoBound,            // a server takes pushes for which it has no room
+  kNoStagingBound,     // a worker copies gradients for which it has no room
   // These show after a crash.
   kSnapshotWithoutSeen,    // the weights that workers see are saved as those that are stepped
   kSnapshotWithoutState,   // the optimizer's state is not saved
