@@ -22,10 +22,11 @@ CAUGHT_BY = {
     "forget_parked": 80,
     "forget_waiting_pull": 2,
     "forgotten_is_error": 13,
-    "forgotten_journal_entry": 257,
-    "no_bound": 226,
+    "forgotten_journal_entry": 15,
+    "no_bound": 197,
     "no_quiet_time": 37,
     "no_resend": 1,
+    "no_staging_bound": 13,
     "notification_lost": 1,
     "replay_off_by_one": 49,
     "report_once": 124,
@@ -35,7 +36,7 @@ CAUGHT_BY = {
     "snapshot_without_state": 13,
     "stale_pull": 1,
     "sum_in_another_order": 3,
-    "torn_snapshot_used": 3,
+    "torn_snapshot_used": 49,
 }
 
 
