@@ -21,8 +21,9 @@ std::vector<float> Normal(size_t elements, uint64_t seed) {
 
 constexpr uint32_t kMostTurns = 128;  // in a job without rounds
 // What is lost while its server talks is sent again after half a timeout. Of many workers one would
-// lose something in each round, and pulls, which wait for two of them, would take the whole of it.
-constexpr uint32_t kMostThatLose = 128;
+// lose something in each round, and a pull that waits for two of them would take the whole of it. So
+// it may in fewer workers that push one tensor after the other for want of room.
+constexpr uint32_t kMostThatLose = 128, kMostThatLoseInSmallRoom = 16;
 
 template <typename T>
 const T& OneOf(const std::vector<T>& choices, Draws* random) {
@@ -290,6 +291,7 @@ JobPlan DrawJob(uint32_t workers, uint32_t servers, Draws* random) {
   // While a server refuses other pushes, one that was lost is sent again after minutes only.
   const bool loses =
       plan.faults.drop + plan.faults.truncate > 0 || !plan.troubles.cut_servers.empty();
+  if (loses && workers > kMostThatLoseInSmallRoom) return plan;
   plan.troubles.small_room = loses || OneIn(3, random) ? SmallRoom::kWorkers : SmallRoom::kServers;
   return plan;
 }
