@@ -21,8 +21,8 @@ std::vector<float> Normal(size_t elements, uint64_t seed) {
 
 constexpr uint32_t kMostTurns = 128;  // in a job without rounds
 // What is lost while its server talks is sent again after half a timeout. Of many workers one would
-// lose something in each round, and a pull that waits for two of them would take the whole of it. So
-// it may in fewer workers that push one tensor after the other for want of room.
+// lose something in each round, and a pull that waits for two of them would take the whole of it.
+// So it may with fewer workers that push one tensor after the other for want of room.
 constexpr uint32_t kMostThatLose = 128, kMostThatLoseInSmallRoom = 16;
 
 template <typename T>

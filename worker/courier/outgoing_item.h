@@ -31,7 +31,7 @@ struct Answer {
   absl::Duration decode;     // for a profiled push: the time that the server took to decode it
   wire::PullReplyItem pull;  // for a pull
   wire::Standing standing;   // for an init item that asked for it
-  // wire::ItemStatus.durable. nullopt: the server takes no snapshots, or it is the answer to a pull.
+  // wire::ItemStatus.durable. nullopt: the server takes no snapshots, or this answers a pull.
   std::optional<uint64_t> durable = {};
   Payload payload;  // for a pull
 };

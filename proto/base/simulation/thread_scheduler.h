@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The threads of a simulated run, and whose turn it is (simulation.h). A step costs about the same
-// with thousands of threads as with ten: those that can go on, wait for an object or wait for a time
-// are in a list each.
+// The threads of a simulated run, and whose turn it is (simulation.h). A step costs about as much
+// with thousands of threads as with ten: those that can go on, wait for an object or wait for a
+// time are in a list each.
 //
 //   ready --Block--> waits for an object, or until a time --Wake, or the time comes--> ready
 //   A node that is stopped keeps its threads out of the first list.
