@@ -271,7 +271,7 @@ JobPlan DrawJob(uint32_t workers, uint32_t servers, Draws* random) {
           : OneOf<absl::Duration>({absl::Milliseconds(100), absl::Milliseconds(200),
                                    absl::Seconds(1), absl::Seconds(5)},
                                   random);
-  if (OneIn(8, random)) HardlyLose(&plan);
+  if (OneIn(8, random) && workers <= kMostThatLose) HardlyLose(&plan);
   if (plan.mode == wire::DIST_SYNC && OneIn(plan.loses_nothing() ? 4 : 2, random)) {
     Crash(&plan, workers, servers, random);
   }
@@ -325,11 +325,10 @@ void Worsen(JobPlan* plan, uint32_t workers, uint32_t servers, Draws* random) {
 
 // Lets faults wait for a state of the job that is seldom met by chance.
 void Aim(JobPlan* plan, uint32_t workers, uint32_t servers, Draws* random) {
-  const std::string& state = plan->aimed_at =
-      plan->measured
-          ? "pending_decision"
-          : OneOf<std::string>({"split_round", "replay", "replay", "replay", "rejoin", "snapshot"},
-                               random);
+  std::vector<std::string> states = {"split_round", "rejoin", "snapshot"};
+  if (!plan->crashes.servers.empty()) states.insert(states.end(), 3, "replay");
+  if (plan->measured) states = {"pending_decision"};
+  const std::string& state = plan->aimed_at = OneOf(states, random);
   Worsen(plan, workers, servers, random);
   const auto aim = [&state, random](std::vector<CrashPlan::Crash>* crashes, size_t spared) {
     for (size_t i = 0; i + spared < crashes->size(); ++i) {

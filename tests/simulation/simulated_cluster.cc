@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "proto/base/clock.h"
@@ -68,11 +67,13 @@ SimulatedCluster::SimulatedCluster(const SimulatedClusterOptions& options)
 }
 
 void SimulatedCluster::Run(const std::function<void(KVStore&)>& body) {
+  nodes_["scheduler"] = {wire::SCHEDULER, 0};
   std::vector<Thread> keepers;
   keepers.emplace_back("keeper-scheduler",
                        [this] { Keep(wire::SCHEDULER, 0, "scheduler", [this] { Schedule(); }); });
   const auto keep = [&](wire::Role role, uint32_t rank, const std::function<void()>& run) {
     const std::string name = absl::StrCat(RoleName(role), "-", rank);
+    nodes_[name] = {role, rank};
     keepers.emplace_back(absl::StrCat("keeper-", name),
                          [this, role, rank, name, run] { Keep(role, rank, name, run); });
   };
@@ -88,10 +89,7 @@ void SimulatedCluster::Run(const std::function<void(KVStore&)>& body) {
 void SimulatedCluster::Keep(wire::Role role, uint32_t rank, const std::string& name,
                             const std::function<void()>& body) {
   Process& process = ProcessOf(role, rank);
-  for (;;) {
-    const int node = simulation::StartNode(name, body);
-    nodes_[node] = {role, rank};
-    if (simulation::AwaitNode(node)) return;
+  while (!simulation::AwaitNode(simulation::StartNode(name, body))) {
     faults_.Count(absl::StrCat("crash ", RoleName(role)), process.crashed_in);
     if (role == wire::SERVER && process.disk.IsWriting()) {
       faults_.Count("torn write", process.crashed_in);
@@ -112,14 +110,8 @@ void SimulatedCluster::Keep(wire::Role role, uint32_t rank, const std::string& n
 }
 
 void SimulatedCluster::TakeNote(absl::string_view note) {
-  int number = 0;
-  if (!absl::ConsumePrefix(&note, "node ") || !absl::ConsumeSuffix(&note, " crashes") ||
-      !absl::SimpleAtoi(note, &number)) {
-    return;
-  }
-  const auto node = nodes_.find(number);
-  if (node == nodes_.end()) return;
-  const auto& [role, rank] = node->second;
+  if (!absl::ConsumeSuffix(&note, " crashes")) return;
+  const auto& [role, rank] = nodes_.at(std::string(note));
   ProcessOf(role, rank).crashed_in = faults_.StatesAt(role, rank);
 }
 

@@ -124,7 +124,7 @@ class SimulatedCluster final {
   const std::shared_ptr<InProcessNetwork> network_ = std::make_shared<InProcessNetwork>();
   Process scheduler_;
   std::vector<Process> servers_, workers_;
-  std::map<int, std::pair<wire::Role, uint32_t>> nodes_;  // by the simulation's number
+  std::map<std::string, std::pair<wire::Role, uint32_t>> nodes_;  // by the name of their thread
   FaultTable faults_;
   Draws random_;
   bool training_ = false;

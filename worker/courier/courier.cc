@@ -11,7 +11,6 @@
 #include "proto/base/simulation/mutant.h"
 #include "proto/base/status_copy.h"
 #include "proto/base/trace/trace.h"
-#include "proto/partition_limits.h"
 #include "proto/status_proto.h"
 #include "worker/courier/item_message.h"
 
@@ -278,7 +277,7 @@ void Courier::OnServerRestarted(uint32_t server, PeerId peer) {
   }
   if (!lacks.ok()) return options_.on_not_replayed(lacks.status());
   for (const wire::ItemId& id : *lacks) {
-    for (uint64_t i = 0; i < kReplayedRoundsAhead; ++i) ReplayNext(server, id);
+    for (uint64_t i = 0; i < kReplaysAtOnce; ++i) ReplayNext(server, id);
   }
 }
 

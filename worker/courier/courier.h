@@ -61,6 +61,9 @@ struct CourierOptions {
 // Thread-safe.
 class Courier final {
  public:
+  // How many rounds of a partition are sent again before the first of them is acknowledged.
+  static constexpr uint64_t kReplaysAtOnce = 16;
+
   // The priority of pull requests: higher than that of anything queued. They are small, and a
   // caller waits for them. They must not fall behind either: a server keeps only the current
   // version and the one before. If the worker's push of one later round arrives before its pull,

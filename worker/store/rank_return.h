@@ -54,7 +54,8 @@ class RankReturn final {
   // process left open, and waits until the servers' snapshots have all of this. `hindrance` not
   // null: why a job that has had rounds cannot go on with this process.
   // NotFound: a partition has no first value yet, so the job is still at its start.
-  // DataLoss: a server lacks rounds that it had, or the tensors are not pushed in one rhythm.
+  // DataLoss: a partition is further behind the others than its server accepts rounds ahead. It
+  // lacks rounds that it had, or not every step pushes its key.
   // FailedPrecondition: the store's mode has no rounds, or there is a hindrance. Nothing was
   // pushed.
   [[nodiscard]] absl::Status TakeUp(const std::vector<TensorPlan>& tensors, Combine combine,

@@ -160,7 +160,7 @@ void ThreadScheduler::Report(absl::string_view why) const {
 
 void ThreadScheduler::Crash(const SimulatedThread* self, int node) {
   if (FirstOf(node)->IsOver()) return;
-  Note(self, absl::StrCat("node ", node, " crashes"));
+  Note(self, absl::StrCat(FirstOf(node)->name, " crashes"));
   for (SimulatedThread* const thread : of_node_[static_cast<size_t>(node)]) {
     if (thread->IsOver()) continue;
     SetState(thread, State::kCrashed);
@@ -175,7 +175,7 @@ void ThreadScheduler::Enlist(SimulatedThread* thread) {
         by_priority_
             ? std::ranges::lower_bound(ready_, thread->priority, {}, &SimulatedThread::priority)
             : std::ranges::lower_bound(ready_, thread->number, {}, by_number);
-    if (place == ready_.end() || *place != thread) ready_.insert(place, thread);
+    ready_.insert(place, thread);
   }
   if (thread->state != State::kBlocked) return;
   if (thread->object != nullptr) {
@@ -222,8 +222,7 @@ void ThreadScheduler::Resume(int node) {
   if (IsStopped(node)) return;  // it was stopped again
   for (SimulatedThread* const thread : of_node_[static_cast<size_t>(node)]) {
     const bool waited = thread->state == State::kBlocked && thread->until <= now_;
-    if (waited) SetState(thread, State::kReady);
-    if (thread->state == State::kReady) Enlist(thread);
+    if (waited || thread->state == State::kReady) SetState(thread, State::kReady);
   }
 }
 

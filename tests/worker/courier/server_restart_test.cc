@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "proto/partition_limits.h"
 #include "tests/worker/courier/courier_fixture.h"
 
 namespace slimps {
@@ -68,19 +67,19 @@ class CourierRestartTest : public CourierTest {
   std::vector<uint64_t> replayed_;  // epochs
 };
 
-TEST_F(CourierRestartTest, ItIsSentWhatItAcknowledgedAsManyRoundsAtATimeAsItTakes) {
-  const uint64_t rounds = kReplayedRoundsAhead + 3;
+TEST_F(CourierRestartTest, ItIsSentWhatItAcknowledgedAFewRoundsAtATime) {
+  const uint64_t rounds = Courier::kReplaysAtOnce + 3;
   for (uint64_t round = 1; round <= rounds; ++round) {
     PushRound(round);
     Acknowledge(round - 1, kServer, 2);  // a snapshot has round 1
   }
   courier_->OnServerRestarted(0, kNewServer);
-  ASSERT_EQ(transport_.sent(), rounds + kReplayedRoundsAhead);
-  for (uint64_t i = 0; i < kReplayedRoundsAhead; ++i) {
+  ASSERT_EQ(transport_.sent(), rounds + Courier::kReplaysAtOnce);
+  for (uint64_t i = 0; i < Courier::kReplaysAtOnce; ++i) {
     EXPECT_EQ(transport_.to(rounds + i), kNewServer);
     EXPECT_EQ(Round(rounds + i), i + 2);
   }
-  for (uint64_t i = 0; i < kReplayedRoundsAhead; ++i) Acknowledge(rounds + i, kNewServer);
+  for (uint64_t i = 0; i < Courier::kReplaysAtOnce; ++i) Acknowledge(rounds + i, kNewServer);
   EXPECT_EQ(transport_.sent(), 2 * rounds - 1);
   EXPECT_EQ(Round(2 * rounds - 2), rounds);
   EXPECT_EQ(statuses_.size(), rounds) << "each push is answered once";
