@@ -273,9 +273,11 @@ TEST_P(WorkerAwayTest, AKeyThatNoStepPushesAnyMoreEndsTheJob) {
       Pull("a", store->get());
     }
     trained_alone_.Notify();
-    Values values(3, 1);
-    while ((*store)->PushPull(Key("a"), values, values, 0).ok()) {
-    }
+    const Values gradient(3, 1);
+    Values weights(3);
+    absl::Status ended;
+    while (ended.ok()) ended = (*store)->PushPull(Key("a"), gradient, weights, 0);
+    EXPECT_THAT(std::string(ended.message()), HasSubstr("of key s:b"));
   });
   Thread returns("returns", [&] {
     const auto before = [](KVStore* store) { Train(1, 1, store); };
