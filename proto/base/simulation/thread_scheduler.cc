@@ -64,7 +64,6 @@ void ThreadScheduler::StopUntil(int node, absl::Duration until) {
     if (thread->state == State::kReady) Delist(thread);
   }
   stopped_until_[node] = until;
-  resumes_.emplace(until, node);
 }
 
 void ThreadScheduler::Switch(SimulatedThread* self, absl::string_view what) {
@@ -124,10 +123,6 @@ void ThreadScheduler::WakeAll(const void* object) {
   }
 }
 
-void ThreadScheduler::SetObserver(std::function<void(absl::string_view)> observer) {
-  observer_ = std::move(observer);
-}
-
 void ThreadScheduler::Note(const SimulatedThread* self, absl::string_view line) {
   for (const char c : line) Hash(static_cast<unsigned char>(c));
   if (observer_) observer_(line);
@@ -169,19 +164,15 @@ void ThreadScheduler::Crash(const SimulatedThread* self, int node) {
 }
 
 void ThreadScheduler::Enlist(SimulatedThread* thread) {
-  const auto by_number = [](const SimulatedThread* one) { return one->number; };
+  const auto insert = [thread](auto order, Threads* threads) {
+    threads->insert(std::ranges::lower_bound(*threads, thread->*order, {}, order), thread);
+  };
   if (thread->state == State::kReady && !IsStopped(thread->node)) {
-    const auto place =
-        by_priority_
-            ? std::ranges::lower_bound(ready_, thread->priority, {}, &SimulatedThread::priority)
-            : std::ranges::lower_bound(ready_, thread->number, {}, by_number);
-    ready_.insert(place, thread);
+    by_priority_ ? insert(&SimulatedThread::priority, &ready_)
+                 : insert(&SimulatedThread::number, &ready_);
   }
   if (thread->state != State::kBlocked) return;
-  if (thread->object != nullptr) {
-    Threads& waiting = waiting_[thread->object];
-    waiting.insert(std::ranges::lower_bound(waiting, thread->number, {}, by_number), thread);
-  }
+  if (thread->object != nullptr) insert(&SimulatedThread::number, &waiting_[thread->object]);
   if (thread->until != absl::InfiniteDuration()) timed_.emplace(thread->until, thread);
 }
 
@@ -218,24 +209,20 @@ bool ThreadScheduler::IsStopped(int node) const {
   return stopped != stopped_until_.end() && stopped->second > now_;
 }
 
-void ThreadScheduler::Resume(int node) {
-  if (IsStopped(node)) return;  // it was stopped again
-  for (SimulatedThread* const thread : of_node_[static_cast<size_t>(node)]) {
-    const bool waited = thread->state == State::kBlocked && thread->until <= now_;
-    if (waited || thread->state == State::kReady) SetState(thread, State::kReady);
-  }
-}
-
 void ThreadScheduler::EndWaits() {
-  while (!resumes_.empty() && resumes_.begin()->first <= now_) {
-    const int node = resumes_.begin()->second;
-    resumes_.erase(resumes_.begin());
-    Resume(node);
-  }
+  std::erase_if(stopped_until_, [this](const auto& stopped) {
+    const auto& [node, until] = stopped;
+    if (until > now_) return false;
+    for (SimulatedThread* const thread : of_node_[static_cast<size_t>(node)]) {
+      const bool waited = thread->state == State::kBlocked && thread->until <= now_;
+      if (waited || thread->state == State::kReady) SetState(thread, State::kReady);
+    }
+    return true;
+  });
   while (!timed_.empty() && timed_.begin()->first <= now_) {
     SimulatedThread* const thread = timed_.begin()->second;
     timed_.erase(timed_.begin());
-    if (!IsStopped(thread->node)) SetState(thread, State::kReady);  // else Resume does
+    if (!IsStopped(thread->node)) SetState(thread, State::kReady);  // else at the stop's end
   }
 }
 
@@ -243,10 +230,9 @@ SimulatedThread* ThreadScheduler::Next(SimulatedThread* self) {
   for (;;) {
     EndWaits();
     if (!ready_.empty()) return Pick(self);
-    if (timed_.empty() && resumes_.empty()) Report("threads wait for ever");
-    absl::Duration first = absl::InfiniteDuration();
-    if (!timed_.empty()) first = timed_.begin()->first;
-    if (!resumes_.empty()) first = std::min(first, resumes_.begin()->first);
+    absl::Duration first = timed_.empty() ? absl::InfiniteDuration() : timed_.begin()->first;
+    for (const auto& [node, until] : stopped_until_) first = std::min(first, until);
+    if (first == absl::InfiniteDuration()) Report("threads wait for ever");
     now_ = std::max(now_, first);
   }
 }

@@ -78,7 +78,9 @@ class ThreadScheduler final {
   void WakeOne(const void* object);
   void WakeAll(const void* object);
 
-  void SetObserver(std::function<void(absl::string_view)> observer);
+  void SetObserver(std::function<void(absl::string_view)> observer) {
+    observer_ = std::move(observer);
+  }
   void Note(const SimulatedThread* self, absl::string_view line);
   [[noreturn]] void Report(absl::string_view why) const;
 
@@ -94,7 +96,6 @@ class ThreadScheduler final {
   void Wake(SimulatedThread* thread);
   void SetPriority(SimulatedThread* thread, int64_t priority);
   bool IsStopped(int node) const;
-  void Resume(int node);
   // Lets those go on whose time has come.
   void EndWaits();
   // Returns the thread that goes on. Lets time pass if all wait.
@@ -120,7 +121,6 @@ class ThreadScheduler final {
   std::set<std::pair<absl::Duration, SimulatedThread*>> timed_;
   std::deque<std::string> notes_;
   std::multimap<absl::Duration, int> crashes_;       // nodes, by when they crash
-  std::multimap<absl::Duration, int> resumes_;       // nodes, by when they may go on
   std::map<int, absl::Duration> stopped_until_;      // by node
   std::function<void(absl::string_view)> observer_;  // of notes
 };
