@@ -24,7 +24,7 @@ inline constexpr size_t kMaxCopiedBytes = size_t{64} << 20;
 inline constexpr size_t kMaxAskedBytes = kMaxCopiedBytes / 2;
 
 // How many rounds of a partition beyond its version are accepted: of workers that run ahead, and by
-// a server with snapshots. The latter, started again, is sent so many rounds at once.
+// a server with snapshots, for workers that send it again what it lacks are not equally far.
 inline constexpr uint64_t kRoundsAhead = 2;
 inline constexpr uint64_t kReplayedRoundsAhead = 256;
 

@@ -218,7 +218,6 @@ ServerOptions ServerFromFlags() {
 }
 
 absl::StatusOr<Beginning> Begin(const ServerOptions& options, const Clock& clock) {
-  if (!options.snapshots.has_value()) return BeginEmpty(options, &clock);
   absl::StatusOr<Beginning> beginning = BeginFromSnapshot(options, &clock);
   if (!beginning.ok() && !absl::IsDataLoss(beginning.status())) {
     DieOfUsage(

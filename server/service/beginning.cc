@@ -84,6 +84,7 @@ Beginning BeginEmpty(const ServerOptions& options, const Clock* clock) {
 }
 
 absl::StatusOr<Beginning> BeginFromSnapshot(const ServerOptions& options, const Clock* clock) {
+  if (!options.snapshots.has_value()) return BeginEmpty(options, clock);
   const SnapshotOptions& snapshots = *options.snapshots;
   SLIMPS_ASSIGN_OR_RETURN(
       std::unique_ptr<SnapshotFolder> folder,

@@ -37,8 +37,7 @@ struct Beginning {
 Beginning BeginEmpty(const ServerOptions& options, const Clock* clock);
 
 // Opens the folder of the server's snapshots and restores the newest whole one, if there is any.
-// Logs what is wrong with newer ones.
-// REQUIRES: options.snapshots.
+// Logs what is wrong with newer ones. Without options.snapshots: BeginEmpty.
 // DataLoss: there are snapshots, and none is whole; the message says why.
 // InvalidArgument, Unavailable: SnapshotFolder::Open's.
 [[nodiscard]] absl::StatusOr<Beginning> BeginFromSnapshot(const ServerOptions& options,

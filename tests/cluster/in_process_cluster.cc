@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/service/beginning.h"
 
 namespace slimps {
 namespace {
@@ -81,8 +82,11 @@ InProcessCluster::InProcessCluster(ClusterOptions options) : options_(std::move(
     ServerOptions service = options_.server;
     service.num_workers = options_.workers;
     service.shard_threads = options_.shard_threads;
-    server->node =
-        std::make_unique<ServerNode>(server->transport.get(), membership, service, &clock_);
+    if (service.snapshots.has_value()) service.snapshots->rank = static_cast<uint32_t>(i);
+    absl::StatusOr<Beginning> beginning = BeginFromSnapshot(service, &clock_);
+    EXPECT_TRUE(beginning.ok()) << beginning.status();
+    server->node = std::make_unique<ServerNode>(server->transport.get(), membership, service,
+                                                &clock_, *std::move(beginning));
     server->thread =
         Thread(absl::StrCat("server-", i), [node = server->node.get(), fails = options_.job_fails] {
           const absl::Status served = node->Serve();

@@ -9,7 +9,7 @@ from cli import simulate
 
 PROGRAM = os.path.abspath(simulate.PROGRAM)
 SEEDS = 100
-FOUND = {1354, 1416, 1564, 2376}  # seeds that found what is mended
+FOUND = {1416, 2376}  # seeds that found what is mended
 # A seed that fails within seconds with the mutant, in jobs of 4 workers and 2 servers: mostly the
 # first. With others the job may stand still until its deadlines, which takes minutes.
 CAUGHT_BY = {

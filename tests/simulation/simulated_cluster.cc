@@ -310,10 +310,7 @@ void SimulatedCluster::Serve(uint32_t rank) {
                          .every = options_.crashes.snapshot_every,
                          .disk = &servers_[rank].disk};
   }
-  absl::StatusOr<Beginning> beginning =
-      options.snapshots.has_value()
-          ? BeginFromSnapshot(options, MachineClock())
-          : absl::StatusOr<Beginning>(BeginEmpty(options, MachineClock()));
+  absl::StatusOr<Beginning> beginning = BeginFromSnapshot(options, MachineClock());
   Check(beginning.status(), "snapshot");
   servers_[rank].waiting = beginning->waiting;
   const std::string address = AddressOf(wire::SERVER, rank);

@@ -14,6 +14,7 @@
 #include "absl/time/clock.h"
 #include "tests/cluster/hooked_transport.h"
 #include "tests/cluster/in_process_cluster.h"
+#include "tests/server/saved/snapshot_test_util.h"
 
 namespace slimps {
 namespace {
@@ -179,6 +180,42 @@ TEST_P(RankReturnTest, AlsoWhereTheFirstRoundWaitsForIt) {
   EXPECT_EQ(a_, 3 * 2 - mine);
   EXPECT_EQ(b_, 3 * 2);
   EXPECT_EQ(never, 3 * 2 - mine);
+}
+
+// Servers with snapshots take many rounds of one worker, and may have lost those of another key.
+TEST_P(RankReturnTest, AKeyMayBeManyRoundsBehindAnotherWhereServersTakeSnapshots) {
+  const TestFolder folder;
+  ClusterOptions options = Options();
+  options.server.snapshots = {.root = folder.path(), .every = absl::Milliseconds(20)};
+  InProcessCluster cluster(options);
+  Thread lives("lives", [&] {
+    const auto store = cluster.JoinWorker(1 - dies());
+    ASSERT_STATUS_OK(store.status());
+    Start(1, store->get());
+    Train(1, 7, store->get());
+    a_ = Pull("a", store->get());
+    b_ = Pull("b", store->get());
+    ASSERT_STATUS_OK((*store)->Close());
+  });
+  Thread returns("returns", [&] {
+    absl::StatusOr<std::unique_ptr<KVStore>> former = cluster.JoinWorker(dies());
+    ASSERT_STATUS_OK(former.status());
+    Start(1, former->get());
+    Train(1, 1, former->get());
+    for (int round = 2; round <= 6; ++round) Push("a", former->get());
+    ASSERT_STATUS_OK((*former)->Wait());
+    dead_.store(true);
+    const auto store = cluster.JoinWorker(dies());
+    ASSERT_STATUS_OK(store.status());
+    Start(1, store->get());
+    ASSERT_EQ((*store)->former_rounds(), 6u);
+    Train(7, 7, store->get());
+    ASSERT_STATUS_OK((*store)->Close());
+  });
+  lives.Join();
+  returns.Join();
+  EXPECT_EQ(a_, 3 * 7);
+  EXPECT_EQ(b_, 3 * 7 - 5 * static_cast<float>(dies() + 1));
 }
 
 // The job goes on without the worker before that returns.
