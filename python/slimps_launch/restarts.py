@@ -28,7 +28,7 @@ AT_ITS_START = 5.0
 FIRST_DELAY = 1.0
 LONGEST_DELAY = 16.0
 MOST_IN_A_ROW = 3  # so often it is tried where the whole job can go back to a checkpoint instead
-# What a process says that the scheduler has taken for dead (proto/net/membership).
+# What a process says that counts as dead (proto/net/membership/node_name.h).
 FENCED = "does not know this process any more"
 # How other places start a job again.
 OWN_MEANS = {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/service/admission.h"
 
+#include <string>
+
+#include "absl/strings/str_cat.h"
 #include "proto/net/membership/node_name.h"
 
 namespace slimps {
@@ -34,10 +37,9 @@ absl::Status Admission::Check(const wire::Header& header, const std::string& use
   if (header.membership_epoch() > epoch_) {
     return absl::UnavailableError("this server has not seen that roster yet");
   }
-  if (found == incarnations_.end()) {
-    return absl::PermissionDeniedError("this worker is not in the roster");
-  }
-  return absl::FailedPreconditionError("this process is not the worker that is in the roster");
+  const std::string gone = absl::StrCat("this server", kDoesNotKnow);
+  return found == incarnations_.end() ? absl::PermissionDeniedError(gone)
+                                      : absl::FailedPreconditionError(gone);
 }
 
 }  // namespace slimps

@@ -138,9 +138,8 @@ MembershipState::Actions MembershipState::HandleError(const absl::Status& why,
     return {};
   }
   return GoDown(absl::FailedPreconditionError(
-      absl::StrCat("scheduler ", options_.scheduler_address,
-                   " does not know this process any more: it was silent for too long, and its "
-                   "place was taken or the job has ended (",
+      absl::StrCat("scheduler ", options_.scheduler_address, kDoesNotKnow,
+                   ": it was silent for too long, and its place was taken or the job has ended (",
                    why.message(), ")")));
 }
 

@@ -13,6 +13,10 @@
 
 namespace slimps {
 
+// What a node says to a process that counts as dead, after its own name. `slimps launch` knows by
+// these words that it may start the process again (restarts.py).
+inline constexpr char kDoesNotKnow[] = " does not know this process any more";
+
 // Returns "scheduler", "server", "worker", or "role 9" for a number that no role has.
 std::string RoleName(wire::Role role);
 std::string NodeName(wire::Role role, uint32_t rank);

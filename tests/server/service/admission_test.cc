@@ -95,13 +95,14 @@ TEST_F(AdmissionTest, ANewerRosterReplacesTheWholeOfTheOld) {
   admission_.SetRoster(roster);
   EXPECT_EQ(admission_.epoch(), 4u);
   EXPECT_EQ(Check(), absl::StatusCode::kPermissionDenied) << "a server's entry is no worker's";
-  EXPECT_THAT(Words(), HasSubstr("not in the roster"));
+  EXPECT_THAT(Words(), HasSubstr("does not know this process any more")) << "launch knows these";
   wire::RosterEntry* successor = roster.add_nodes();
   successor->mutable_node()->set_role(wire::WORKER);
   successor->mutable_node()->set_rank(1);
   successor->set_incarnation(78);
   admission_.SetRoster(roster);  // of the same epoch: the newest roster counts
   EXPECT_EQ(Check(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(Words(), HasSubstr("does not know this process any more"));
   header_.set_incarnation(78);
   EXPECT_EQ(Check(), absl::StatusCode::kOk);
 }
