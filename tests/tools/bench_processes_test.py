@@ -41,6 +41,12 @@ class AnswersTest(unittest.TestCase):
             with self.assertRaisesRegex(setup.SetupError, "^ends exited with status 3"):
                 party.wait_for(lambda: None, ends, "fact")
 
+    def test_snapshots_are_asked_of_servers_and_a_journal_of_the_scheduler(self):
+        self.assertEqual(([], []), processes.snapshot_flags("/f", 0))
+        scheduler, server = processes.snapshot_flags("/f", 30)
+        self.assertIn("--journal=/f/journal", scheduler)
+        self.assertEqual(["--snapshot_dir=/f/snapshots", "--snapshot_every=30"], server)
+
 
 if __name__ == "__main__":
     unittest.main()

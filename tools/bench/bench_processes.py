@@ -238,6 +238,17 @@ def cpu_seconds(nodes):
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
+def snapshot_flags(folder, every):
+    """Returns the flags of a scheduler and those of servers that may be started again: each server
+    takes a snapshot every so many seconds, in `folder`. every=0: none of both."""
+    if not every:
+        return [], []
+    return (
+        ["--restart_timeout_s=60", "--journal=" + os.path.join(folder, "journal")],
+        ["--snapshot_dir=" + os.path.join(folder, "snapshots"), "--snapshot_every=%d" % every],
+    )
+
+
 def last_lines(node):
     lines = list(node.last_lines)[-5:]
     return (

@@ -145,6 +145,7 @@ class Bench:
             on_line,
             options.timeout,
             options.shard_threads,
+            options.snapshot_every,
         )
         return job.run(
             flags

@@ -10,6 +10,7 @@ import tempfile
 import threading
 import time
 
+from bench import bench_processes
 from bench.cluster import net
 from cli import setup
 from slimps_launch import out_files
@@ -103,6 +104,7 @@ class Job:
     changes         [(seconds, rate)], later changes of the rate; seconds since the first iteration,
                     or since the first decision
     after_decision  `changes` count from the first decision that a worker prints
+    snapshot_every  seconds between two snapshots of each server; 0: none
     on_line         called with (seconds since the first iteration, worker's name, line) for each
                     line that a worker prints
     """
@@ -119,6 +121,7 @@ class Job:
         on_line=None,
         timeout=600.0,
         shard_threads=1,
+        snapshot_every=0,
     ):
         self.network = network
         self.programs = programs
@@ -130,6 +133,7 @@ class Job:
         self.on_line = on_line
         self.timeout = timeout
         self.shard_threads = shard_threads
+        self.snapshot_every = snapshot_every
         self.events = queue.SimpleQueue()
         self.processes = []
         self.before_exec = job_node.die_with_parent()
@@ -140,7 +144,7 @@ class Job:
             reports = [os.path.join(folder, "worker%d.json" % rank) for rank in range(self.workers)]
             try:
                 self.network.shape("unshaped")
-                workers = self._start(worker_flags, reports)
+                workers = self._start(worker_flags, reports, folder)
                 self._run(workers)
             finally:
                 self._stop()
@@ -152,10 +156,10 @@ class Job:
         except ValueError as error:
             raise JobError("no report: %s: %s" % (error, worker.describe_end())) from error
 
-    def _start(self, worker_flags, reports):
+    def _start(self, worker_flags, reports, folder):
         sizes = ["--num_workers=%d" % self.workers, "--num_servers=%d" % self.workers]
         root = self.network.address(net.HUB)
-        self.start_daemons(root, sizes)
+        self.start_daemons(root, sizes, folder)
         return [
             self._spawn(
                 "worker%d" % rank,
@@ -165,11 +169,13 @@ class Job:
             for rank in range(self.workers)
         ]
 
-    def start_daemons(self, root, sizes):
+    def start_daemons(self, root, sizes, folder):
+        of_scheduler, of_servers = bench_processes.snapshot_flags(folder, self.snapshot_every)
         self._spawn(
             "scheduler",
             net.HUB,
             [self.programs["slimps_scheduler"], "--bind=" + root, "--port=%d" % PORT, "--insecure"]
+            + of_scheduler
             + sizes,
         )
         for rank in range(self.workers):
@@ -184,7 +190,9 @@ class Job:
                     "--root_uri=" + root,
                     "--root_port=%d" % PORT,
                     "--shard_threads=%d" % self.shard_threads,
+                    "--wanted_rank=%d" % rank,
                 ]
+                + of_servers
                 + sizes,
             )
 

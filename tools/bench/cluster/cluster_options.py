@@ -95,6 +95,13 @@ def make_parser():
     parser.add_count("--encode_threads", 1024, 1, "threads of each worker that compress")
     parser.add_count("--shard_threads", 1024, 1, "threads of each server that sum and step")
     parser.add_argument(
+        "--snapshot_every",
+        type=number(0, 86400, int),
+        default=0,
+        metavar="S",
+        help="seconds between two snapshots of a server, which then may be started again (0: none)",
+    )
+    parser.add_argument(
         "--timeout",
         type=number(1, LONGEST, float),
         default=900.0,

@@ -8,8 +8,6 @@ tenth of the rounds, when everything that is made only once is there, and what a
 snapshots that shows what they cost, and what workers keep for servers that are started again.
 """
 
-import contextlib
-import os
 import sys
 import tempfile
 import time
@@ -125,20 +123,6 @@ def resident_bytes(pid):
         return next((int(line.split()[1]) << 10 for line in text if line.startswith("VmRSS:")), 0)
 
 
-@contextlib.contextmanager
-def daemon_flags(options):
-    """Yields the flags of the scheduler and those of servers."""
-    server = ["--same_host=" + options.same_host]
-    if not options.snapshot_every:
-        yield [], server
-        return
-    with tempfile.TemporaryDirectory(prefix="slimps-soak-") as folder:
-        journal = "--journal=" + os.path.join(folder, "journal")
-        snapshots = "--snapshot_dir=" + os.path.join(folder, "snapshots")
-        every = "--snapshot_every=%d" % options.snapshot_every
-        yield ["--restart_timeout_s=60", journal], server + [snapshots, every]
-
-
 def run(options, programs, bar):
     """Runs the job, and shows in `bar` how many rounds are done.
 
@@ -146,20 +130,20 @@ def run(options, programs, bar):
     """
     say_every = max(1, options.rounds // MARKS)
     samples, times = {}, []
-    with daemon_flags(options) as (
-        scheduler_flags,
-        server_flags,
-    ), bench_processes.Processes() as processes:
+    with tempfile.TemporaryDirectory(
+        prefix="slimps-soak-"
+    ) as folder, bench_processes.Processes() as processes:
+        scheduler, server = bench_processes.snapshot_flags(folder, options.snapshot_every)
         cluster = bench_processes.Cluster(
             processes,
             "soak",
             programs,
             worker_flags(options, say_every),
-            server_flags,
+            ["--same_host=" + options.same_host] + server,
             options.workers,
             options.servers,
             worker_program="bench_soak_worker",
-            scheduler_flags=scheduler_flags,
+            scheduler_flags=scheduler,
         )
         with cluster:
             nodes = [(node.name.split()[0], node) for node in cluster.daemons + cluster.workers]

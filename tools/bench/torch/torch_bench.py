@@ -123,9 +123,9 @@ class TorchJob(jobs.Job):
         self.package = package
         self.uses_servers = uses_servers
 
-    def start_daemons(self, root, sizes):
+    def start_daemons(self, root, sizes, folder):
         if self.uses_servers:
-            super().start_daemons(root, sizes)
+            super().start_daemons(root, sizes, folder)
 
     def worker_command(self, root, rank, report, sizes):
         count = str(self.workers)
