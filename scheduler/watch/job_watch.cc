@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "scheduler/watch/job_watch.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -79,6 +80,7 @@ void JobWatch::TakeDecision(const wire::CodecMap& decision, SteadyTime now) {
 std::vector<std::string> JobWatch::Observe(JobView view, const std::vector<std::string>& news,
                                            SteadyTime now) {
   now_ = now;
+  ForgetFormer(view.nodes);
   view_ = std::move(view);
   for (const std::string& line : news) AddEvent(line, now);
   if (view_.decision.has_value()) TakeDecision(*view_.decision, now);
@@ -97,6 +99,13 @@ std::vector<std::string> JobWatch::Observe(JobView view, const std::vector<std::
   for (const std::string& line : lines) AddEvent(line, now);
   if (!tells) lines.clear();
   return lines;
+}
+
+void JobWatch::ForgetFormer(const std::vector<NodeView>& nodes) {
+  for (const NodeView& former : view_.nodes) {
+    const auto node = std::ranges::find(nodes, former.place, &NodeView::place);
+    if (node != nodes.end() && node->restarts != former.restarts) reports_.erase(former.place);
+  }
 }
 
 nlohmann::json JobWatch::Json() const {

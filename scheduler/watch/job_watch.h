@@ -63,6 +63,8 @@ class JobWatch final {
  private:
   void AddEvent(std::string text, SteadyTime now);
   void TakeDecision(const wire::CodecMap& decision, SteadyTime now);
+  // Drops the reports of processes whose place another one has taken since the last Observe.
+  void ForgetFormer(const std::vector<NodeView>& nodes);
 
   const Options options_;
   const SteadyTime began_;

@@ -113,6 +113,19 @@ TEST_F(JobWatchTest, AStalledRoundMakesItsWorkerSlowAndThenGoesOn) {
   EXPECT_THAT(watch_->Json()["stalls"], IsEmpty());
 }
 
+TEST_F(JobWatchTest, WhatAFormerProcessDidIsNotSaidOfItsSuccessor) {
+  watch::NodeReport report = Call("end_step", 2, "train.py:12", 120);
+  report.mutable_activity()->set_in_progress(true);
+  Report(kWorker1, report);
+  NodeOf(kWorker1, &view_)->state = NodeView::State::kAway;
+  EXPECT_THAT(Observe(20), IsEmpty());
+  EXPECT_EQ("end_step", watch_->Json()["nodes"][3]["call"]["name"]);
+  NodeOf(kWorker1, &view_)->state = NodeView::State::kThere;
+  NodeOf(kWorker1, &view_)->restarts = 1;
+  EXPECT_THAT(Observe(20.5), IsEmpty());
+  EXPECT_TRUE(watch_->Json()["nodes"][3]["call"].is_null());
+}
+
 TEST_F(JobWatchTest, WithoutStallWarningStallsAreShownAndNoLineSaysSo) {
   Begin(absl::ZeroDuration());
   view_.barriers = {{"kvstore/barrier", 3, "", false, {kWorker1}}};
