@@ -60,11 +60,11 @@ class CourierRestartTest : public CourierTest {
 
   uint64_t Round(size_t index) { return transport_.header(index).push().items(0).round(); }
 
-  std::unique_ptr<Courier> courier_;
   std::vector<uint32_t> wanted_;
   std::vector<absl::Status> statuses_;
   absl::Status failed_;
-  std::vector<uint64_t> replayed_;  // epochs
+  std::vector<uint64_t> replayed_;    // epochs
+  std::unique_ptr<Courier> courier_;  // goes first: it answers what is outstanding
 };
 
 TEST_F(CourierRestartTest, ItIsSentWhatItAcknowledgedAFewRoundsAtATime) {
