@@ -38,11 +38,11 @@ void WorkArena::ForChunks(size_t count, size_t chunk,
     for (size_t i = 0; i < chunks; ++i) body(i * chunk, std::min((i + 1) * chunk, count));
     return;
   }
-  // Isolated: else a thread that waits here could take another caller's part, and this call would
-  // wait for that part too.
   // TBB orders the parts before what follows. `ended` tells so to ThreadSanitizer, which does not
   // see into TBB.
   std::atomic<size_t> ended = 0;
+  // Isolated: else a thread that waits here could take another caller's part, and this call would
+  // wait for that part too.
   tbb::this_task_arena::isolate([&] {
     tbb::parallel_for(tbb::blocked_range<size_t>(0, chunks),
                       [&](const tbb::blocked_range<size_t>& range) {

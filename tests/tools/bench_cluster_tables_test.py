@@ -164,6 +164,12 @@ class TablesTest(unittest.TestCase):
         self.assertIn("medians of 7 runs", new)
         self.assertIn("### resnet50: the table's choice beside fixed thresholds", new)
 
+    def test_snapshots_are_told(self):
+        self.assertNotIn("snapshot", tables.text(report(row())))
+        taken = dict(report(row()), snapshot_every=30)
+        report_tables.check(taken)
+        self.assertIn("2 cores, a snapshot every 30 s; ", tables.text(taken))
+
     def test_wrong_reports_are_refused_with_the_field(self):
         report_tables.check(report(row(), row("fp32", speedup_over_1bit=None)))
         for wrong, what in (

@@ -100,23 +100,36 @@ class RankReturnTest : public testing::TestWithParam<uint32_t> {
   }
 
   void DieAndReturn(int round, InProcessCluster* cluster) {
-    absl::StatusOr<std::unique_ptr<KVStore>> former = cluster->JoinWorker(dies());
+    const auto before = [round](KVStore* store) {
+      EXPECT_EQ(store->former_rounds(), 0u);
+      Train(1, round - 1, store);
+      Push("a", store);
+      ASSERT_STATUS_OK(store->Wait());
+    };
+    Return(cluster, before, [round](KVStore* store) {
+      Start(1000, store);  // too late to set another optimizer
+      ASSERT_EQ(store->former_rounds(), static_cast<uint64_t>(round));
+      EXPECT_EQ(Pull("a", store), 3.0f * static_cast<float>(round));
+      EXPECT_EQ(Pull("never", store), 0);
+      Train(round + 1, round + 2, store);
+      ASSERT_STATUS_OK(store->Close());
+    });
+  }
+
+  // Runs both processes of the worker that dies: `before` in the first, and `after` in the second.
+  void Return(InProcessCluster* cluster, absl::FunctionRef<void(KVStore*)> before,
+              absl::FunctionRef<void(KVStore*)> after) {
+    const auto former = cluster->JoinWorker(dies());
     ASSERT_STATUS_OK(former.status());
     Start(1, former->get());
-    EXPECT_EQ((*former)->former_rounds(), 0u);
-    Train(1, round - 1, former->get());
-    Push("a", former->get());
-    ASSERT_STATUS_OK((*former)->Wait());
-    dead_.store(true);
+    before(former->get());
+    Die();
     const auto store = cluster->JoinWorker(dies());
     ASSERT_STATUS_OK(store.status());
-    Start(1000, store->get());  // too late to set another optimizer
-    ASSERT_EQ((*store)->former_rounds(), static_cast<uint64_t>(round));
-    EXPECT_EQ(Pull("a", store->get()), 3.0f * static_cast<float>(round));
-    EXPECT_EQ(Pull("never", store->get()), 0);
-    Train(round + 1, round + 2, store->get());
-    ASSERT_STATUS_OK((*store)->Close());
+    after(store->get());
   }
+
+  virtual void Die() { dead_.store(true); }
 
   std::atomic<int> processes_{0};
   std::atomic<bool> dead_{false};
@@ -160,19 +173,17 @@ TEST_P(RankReturnTest, AlsoWhereTheFirstRoundWaitsForIt) {
     ASSERT_STATUS_OK((*store)->Close());
   });
   Thread returns("returns", [&] {
-    absl::StatusOr<std::unique_ptr<KVStore>> former = cluster.JoinWorker(dies());
-    ASSERT_STATUS_OK(former.status());
-    Start(1, former->get());
-    Push("b", former->get());
-    ASSERT_STATUS_OK((*former)->Wait());
-    dead_.store(true);
-    const auto store = cluster.JoinWorker(dies());
-    ASSERT_STATUS_OK(store.status());
-    Start(1, store->get());
-    ASSERT_EQ((*store)->former_rounds(), 1u);
-    Train(2, 2, store->get());
-    train_last(store->get());
-    ASSERT_STATUS_OK((*store)->Close());
+    const auto before = [](KVStore* store) {
+      Push("b", store);
+      ASSERT_STATUS_OK(store->Wait());
+    };
+    Return(&cluster, before, [&](KVStore* store) {
+      Start(1, store);
+      ASSERT_EQ(store->former_rounds(), 1u);
+      Train(2, 2, store);
+      train_last(store);
+      ASSERT_STATUS_OK(store->Close());
+    });
   });
   lives.Join();
   returns.Join();
@@ -198,19 +209,17 @@ TEST_P(RankReturnTest, AKeyMayBeManyRoundsBehindAnotherWhereServersTakeSnapshots
     ASSERT_STATUS_OK((*store)->Close());
   });
   Thread returns("returns", [&] {
-    absl::StatusOr<std::unique_ptr<KVStore>> former = cluster.JoinWorker(dies());
-    ASSERT_STATUS_OK(former.status());
-    Start(1, former->get());
-    Train(1, 1, former->get());
-    for (int round = 2; round <= 6; ++round) Push("a", former->get());
-    ASSERT_STATUS_OK((*former)->Wait());
-    dead_.store(true);
-    const auto store = cluster.JoinWorker(dies());
-    ASSERT_STATUS_OK(store.status());
-    Start(1, store->get());
-    ASSERT_EQ((*store)->former_rounds(), 6u);
-    Train(7, 7, store->get());
-    ASSERT_STATUS_OK((*store)->Close());
+    const auto before = [](KVStore* store) {
+      Train(1, 1, store);
+      for (int round = 2; round <= 6; ++round) Push("a", store);
+      ASSERT_STATUS_OK(store->Wait());
+    };
+    Return(&cluster, before, [](KVStore* store) {
+      Start(1, store);
+      ASSERT_EQ(store->former_rounds(), 6u);
+      Train(7, 7, store);
+      ASSERT_STATUS_OK(store->Close());
+    });
   });
   lives.Join();
   returns.Join();
@@ -234,19 +243,10 @@ class WorkerAwayTest : public RankReturnTest {
     dead_.store(true);
   }
 
-  // Runs both processes of the worker that dies: `before` in the first, and `after` in the second,
-  // which joins once the others have trained alone.
-  void Return(InProcessCluster* cluster, absl::FunctionRef<void(KVStore*)> before,
-              absl::FunctionRef<void(KVStore*)> after) {
-    const auto former = cluster->JoinWorker(dies());
-    ASSERT_STATUS_OK(former.status());
-    Start(1, former->get());
-    before(former->get());
+  // Ends when the others have trained alone.
+  void Die() override {
     GoSilent();
     trained_alone_.WaitForNotification();
-    const auto store = cluster->JoinWorker(dies());
-    ASSERT_STATUS_OK(store.status());
-    after(store->get());
   }
 
   static void SetMean(KVStore* store) {

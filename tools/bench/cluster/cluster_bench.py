@@ -315,6 +315,7 @@ def bench(options, programs, models, profiles, save):
         "iterations": options.iterations,
         "repeats": options.repeats,
         "congestion": options.congestion,
+        "snapshot_every": options.snapshot_every,
     }
     results = []
     with net.Network(

@@ -11,6 +11,7 @@ from slimps_launch.schema import (
     NUMBER,
     NUMBER_OR_NULL,
     POSITIVE,
+    SIZE,
     SIZE_OR_NULL,
     TEXT,
     Kind,
@@ -75,6 +76,7 @@ SHAPE = {
     "placement": TEXT,
     "same_host": Optional(TEXT),
     "congestion": TEXT,
+    "snapshot_every": Optional(SIZE),
     "iterations": COUNT,
     "repeats": COUNT,
     "cores": COUNT,
@@ -208,8 +210,9 @@ def by_model(report):
 
 
 def conditions(report):
+    every = report.get("snapshot_every")
     return (
-        "%d nodes, %s, worker and server %s%s, %s, %d iterations, %s, %d cores; "
+        "%d nodes, %s, worker and server %s%s, %s, %d iterations, %s, %d cores%s; "
         "compute is simulated by waiting"
         % (
             report["nodes"],
@@ -220,6 +223,7 @@ def conditions(report):
             report["iterations"],
             "1 run" if report["repeats"] == 1 else "medians of %d runs" % report["repeats"],
             report["cores"],
+            ", a snapshot every %d s" % every if every else "",
         )
     )
 
