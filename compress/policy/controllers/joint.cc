@@ -6,12 +6,15 @@
 //
 // The decision in force stays as long as it is within the budget and the best one is not faster by
 // more than kWorthwhile: a change costs the workers' residuals some of their meaning, and measured
-// times scatter. The budget's codec is the first, for it is within the budget on any link.
+// times scatter. Errors do so, too, since they are of samples: what is in force may exceed the
+// budget up to kTolerated. The budget's codec is the first, for it is within the budget on any link.
 //
 // The model knows nothing of cores that several processes share. So what is measured to be slower
 // than what was in force before, by more than kSlower, is taken back, and the model is not followed
-// for kWindowsOfDoubt windows, or until what is in force becomes as slow: then the machine or the
-// link has changed.
+// for kWindowsOfDoubt windows, the next time for twice as many, and so on. If iterations become
+// slower or faster than before, by more than kChanged, the machine or the link has changed, and all
+// that is forgotten. In the window after a change two decisions were in force: it tells of neither,
+// and changes nothing as long as the budget holds.
 //
 // Small payloads tell little of a link: what they take is nearly all start-up, and the link may be
 // faster than it seems. So, when kWindowsBeforeProbe windows have changed nothing, one window sends
@@ -49,8 +52,9 @@ constexpr std::string_view kCodecs =
     "topk:ratio=0.01|topk:ratio=0.001";
 constexpr std::string_view kBudget = "qsgd:bits=4;norm=max";
 constexpr double kWorthwhile = 0.02;
-constexpr double kSlower = 0.1;
-constexpr uint64_t kWindowsOfDoubt = 4;
+constexpr double kTolerated = 1.05;  // of the budget
+constexpr double kSlower = 0.05, kChanged = 0.1;
+constexpr uint64_t kWindowsOfDoubt = 4, kMostWindowsOfDoubt = 64;
 constexpr uint64_t kWindowsBeforeProbe = 3;
 constexpr double kProbeCost = 0.05;
 constexpr double kProbeBytes = 2;  // a probe pushes this many times the bytes, or more
@@ -106,15 +110,22 @@ class Joint final : public Controller {
     const Allocation raw = RawOf(measured);
     const Allocation now = AllocationOf(measured, in_force_);
     const bool valid = WithinBudget(measured, now);
-    if (auto back = TakeBack(report, measured, {now, raw}, from_round)) return back;
-    if (Doubts(report) && valid) return std::nullopt;
-    const Allocation best = Fastest(measured.problem, valid ? std::vector{raw, measured.fixed, now}
-                                                            : std::vector{raw, measured.fixed});
+    if (std::exchange(changed_, false)) {
+      if (valid) return std::nullopt;
+    } else {
+      if (auto back = TakeBack(report, measured, {now, raw}, from_round)) return back;
+      if (Doubts(report) && valid) return std::nullopt;
+    }
+    std::vector<Allocation> known = {raw, measured.fixed};
+    if (WithinBudget(measured, now, 1)) known.push_back(now);
+    const Allocation best = Fastest(measured.problem, known);
     const Times times = PredictedTimes(report, measured.problem, {best, now, raw});
     const double worthwhile = std::exchange(probing_, false) ? 0 : kWorthwhile;
     if (best != now && (!valid || times.now > times.best * (1 + worthwhile))) {
       quiet_windows_ = 0;
-      if (valid) tried_ = {.before = in_force_, .before_ns = report.iteration_ns};
+      if (valid) {
+        tried_ = {.before = in_force_, .before_ns = report.iteration_ns, .doubt = tried_.doubt};
+      }
       return Take(report, measured, best, times, from_round);
     }
     if (++quiet_windows_ <= kWindowsBeforeProbe) return std::nullopt;
@@ -126,6 +137,7 @@ class Joint final : public Controller {
         Take(report, measured, probe, PredictedTimes(report, measured.problem, {probe, now, raw}),
              from_round);
     absl::StrAppend(&decision.reason, "; a probe, since the link may have become faster");
+    changed_ = false;  // rounds enough to tell of the link
     return decision;
   }
 
@@ -134,10 +146,12 @@ class Joint final : public Controller {
         .Add("joint")
         .Add(in_force_)
         .Add(quiet_windows_)
+        .Add(uint64_t{changed_})
         .Add(uint64_t{probing_})
         .Add(tried_.before)
         .Add(tried_.before_ns)
         .Add(tried_.after_ns)
+        .Add(tried_.doubt)
         .Add(tried_.windows)
         .text();
   }
@@ -145,14 +159,16 @@ class Joint final : public Controller {
   absl::Status RestoreState(std::string_view text) override {
     StateReader state("joint", text);
     auto in_force = state.Codecs();
-    const uint64_t quiet_windows = state.Uint(), probing = state.Uint();
+    const uint64_t quiet_windows = state.Uint(), changed = state.Uint(), probing = state.Uint();
     Tried tried{.before = state.Codecs()};
     tried.before_ns = state.Real();
     tried.after_ns = state.Real();
+    tried.doubt = state.Uint();
     tried.windows = state.Uint();
     SLIMPS_RETURN_IF_ERROR(state.Finish());
     in_force_ = std::move(in_force);
     quiet_windows_ = quiet_windows;
+    changed_ = changed != 0;
     probing_ = probing != 0;
     tried_ = std::move(tried);
     return absl::OkStatus();
@@ -177,7 +193,8 @@ class Joint final : public Controller {
     std::map<KeyId, std::string> before = {};  // what was in force
     double before_ns = 0;                      // 0: no change waits for its proof
     double after_ns = 0;                       // above 0: it was taken back
-    uint64_t windows = 0;                      // since then
+    uint64_t doubt = 0;    // windows in which the model was not followed, the newest time
+    uint64_t windows = 0;  // of these that are over
   };
 
   // Returns what was in force before the newest change if the change has made iterations slower.
@@ -192,6 +209,7 @@ class Joint final : public Controller {
       return std::nullopt;
     }
     tried_.after_ns = report.iteration_ns;
+    tried_.doubt = std::clamp(2 * tried_.doubt, kWindowsOfDoubt, kMostWindowsOfDoubt);
     quiet_windows_ = 0;
     const auto& [now, raw] = now_and_raw;
     PolicyDecision decision =
@@ -205,7 +223,12 @@ class Joint final : public Controller {
   // True while a change that was taken back says that the model is wrong here.
   bool Doubts(const Report& report) {
     if (tried_.after_ns == 0) return false;
-    if (++tried_.windows > kWindowsOfDoubt || report.iteration_ns >= tried_.after_ns) tried_ = {};
+    const double change = report.iteration_ns / tried_.before_ns;
+    if (change > 1 + kChanged || change < 1 / (1 + kChanged)) {
+      tried_ = {};
+    } else if (++tried_.windows > tried_.doubt) {
+      tried_ = {.doubt = tried_.doubt};
+    }
     return tried_.after_ns > 0;
   }
 
@@ -259,8 +282,10 @@ class Joint final : public Controller {
     return error;
   }
 
-  static bool WithinBudget(const Measured& measured, const Allocation& allocation) {
-    return ErrorOf(measured, allocation) <= Ceiling({.budget = measured.problem.budget});
+  static bool WithinBudget(const Measured& measured, const Allocation& allocation,
+                           double tolerated = kTolerated) {
+    return ErrorOf(measured, allocation) <=
+           Ceiling({.budget = tolerated * measured.problem.budget});
   }
 
   Measured MeasuredIn(const Report& report) const {
@@ -309,6 +334,7 @@ class Joint final : public Controller {
 
   PolicyDecision Take(const Report& report, const Measured& measured, const Allocation& best,
                       const Times& times, uint64_t from_round) {
+    changed_ = true;
     PolicyDecision decision{
         .from_round = from_round,
         .reason = absl::StrFormat(
@@ -346,6 +372,7 @@ class Joint final : public Controller {
   const ReportPlan plan_;
   std::map<KeyId, std::string> in_force_;
   uint64_t quiet_windows_ = 0;  // since a decision changed something
+  bool changed_ = false;        // the newest window's report brought a decision, no probe
   bool probing_ = false;        // the decision in force is a probe
   Tried tried_;
 };

@@ -56,8 +56,8 @@ def inside(codec):
 
 
 TWO_WAY = {"pull": "1bit", "pull_threshold": "auto"}
-# Rounds between the decisions of a policy: so few that two decisions hold before the figures begin,
-# and that ten iterations have one report in them.
+# Rounds between the decisions of a policy: so few that some hold before the figures begin, and that
+# ten iterations have one report in them.
 WINDOW = 10
 JOINT = "joint:every=%d" % WINDOW
 LGRECO = "lgreco:codec=topk:ratio=0.01,every=%d" % WINDOW
