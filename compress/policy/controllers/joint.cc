@@ -7,13 +7,11 @@
 // The decision in force stays as long as it is within the budget and the best one is not faster by
 // more than kWorthwhile: a change costs the workers' residuals some of their meaning, and measured
 // times scatter. Errors do so, too, since they are of samples: what is in force may exceed the
-// budget up to kTolerated. The budget's codec is the first, for it is within the budget on any link.
+// budget, up to kTolerated. The budget's codec is the first, for it is within the budget on any
+// link.
 //
-// The model knows nothing of cores that several processes share. So what is measured to be slower
-// than what was in force before, by more than kSlower, is taken back, and the model is not followed
-// for kWindowsOfDoubt windows, the next time for twice as many, and so on. If iterations become
-// slower or faster than before, by more than kChanged, the machine or the link has changed, and all
-// that is forgotten. In the window after a change two decisions were in force: it tells of neither,
+// A change that makes iterations slower is taken back, and the model is not followed for a while
+// (change_trial.h). In the window after a change two decisions were in force: it tells of neither,
 // and changes nothing as long as the budget holds.
 //
 // Small payloads tell little of a link: what they take is nearly all start-up, and the link may be
@@ -39,6 +37,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "compress/policy/controllers/change_trial.h"
 #include "compress/policy/controllers/iteration_model.h"
 #include "compress/policy/controllers/policies.h"
 #include "compress/policy/controllers/state_text.h"
@@ -53,8 +52,6 @@ constexpr std::string_view kCodecs =
 constexpr std::string_view kBudget = "qsgd:bits=4;norm=max";
 constexpr double kWorthwhile = 0.02;
 constexpr double kTolerated = 1.05;  // of the budget
-constexpr double kSlower = 0.05, kChanged = 0.1;
-constexpr uint64_t kWindowsOfDoubt = 4, kMostWindowsOfDoubt = 64;
 constexpr uint64_t kWindowsBeforeProbe = 3;
 constexpr double kProbeCost = 0.05;
 constexpr double kProbeBytes = 2;  // a probe pushes this many times the bytes, or more
@@ -114,7 +111,7 @@ class Joint final : public Controller {
       if (valid) return std::nullopt;
     } else {
       if (auto back = TakeBack(report, measured, {now, raw}, from_round)) return back;
-      if (Doubts(report) && valid) return std::nullopt;
+      if (trial_.Doubts(report.iteration_ns) && valid) return std::nullopt;
     }
     std::vector<Allocation> known = {raw, measured.fixed};
     if (WithinBudget(measured, now, 1)) known.push_back(now);
@@ -123,9 +120,7 @@ class Joint final : public Controller {
     const double worthwhile = std::exchange(probing_, false) ? 0 : kWorthwhile;
     if (best != now && (!valid || times.now > times.best * (1 + worthwhile))) {
       quiet_windows_ = 0;
-      if (valid) {
-        tried_ = {.before = in_force_, .before_ns = report.iteration_ns, .doubt = tried_.doubt};
-      }
+      if (valid) trial_.Begin(in_force_, report.iteration_ns);
       return Take(report, measured, best, times, from_round);
     }
     if (++quiet_windows_ <= kWindowsBeforeProbe) return std::nullopt;
@@ -142,35 +137,25 @@ class Joint final : public Controller {
   }
 
   std::string SaveState() const override {
-    return StateWriter()
-        .Add("joint")
-        .Add(in_force_)
-        .Add(quiet_windows_)
-        .Add(uint64_t{changed_})
-        .Add(uint64_t{probing_})
-        .Add(tried_.before)
-        .Add(tried_.before_ns)
-        .Add(tried_.after_ns)
-        .Add(tried_.doubt)
-        .Add(tried_.windows)
-        .text();
+    StateWriter state;
+    state.Add("joint").Add(in_force_).Add(quiet_windows_);
+    state.Add(uint64_t{changed_}).Add(uint64_t{probing_});
+    trial_.SaveTo(state);
+    return state.text();
   }
 
   absl::Status RestoreState(std::string_view text) override {
     StateReader state("joint", text);
     auto in_force = state.Codecs();
     const uint64_t quiet_windows = state.Uint(), changed = state.Uint(), probing = state.Uint();
-    Tried tried{.before = state.Codecs()};
-    tried.before_ns = state.Real();
-    tried.after_ns = state.Real();
-    tried.doubt = state.Uint();
-    tried.windows = state.Uint();
+    ChangeTrial trial;
+    trial.RestoreFrom(state);
     SLIMPS_RETURN_IF_ERROR(state.Finish());
     in_force_ = std::move(in_force);
     quiet_windows_ = quiet_windows;
     changed_ = changed != 0;
     probing_ = probing != 0;
-    tried_ = std::move(tried);
+    trial_ = std::move(trial);
     return absl::OkStatus();
   }
 
@@ -188,48 +173,26 @@ class Joint final : public Controller {
   struct Compared {
     const Allocation &best, &now, &raw;
   };
-  // The newest change, until it has proved itself. Times are measured iterations'.
-  struct Tried {
-    std::map<KeyId, std::string> before = {};  // what was in force
-    double before_ns = 0;                      // 0: no change waits for its proof
-    double after_ns = 0;                       // above 0: it was taken back
-    uint64_t doubt = 0;    // windows in which the model was not followed, the newest time
-    uint64_t windows = 0;  // of these that are over
-  };
 
   // Returns what was in force before the newest change if the change has made iterations slower.
   std::optional<PolicyDecision> TakeBack(const Report& report, const Measured& measured,
                                          const std::pair<Allocation, Allocation>& now_and_raw,
                                          uint64_t from_round) {
-    if (tried_.before_ns == 0 || tried_.after_ns > 0) return std::nullopt;
-    const Allocation before = AllocationOf(measured, tried_.before);
-    if (report.iteration_ns <= tried_.before_ns * (1 + kSlower) ||
-        !WithinBudget(measured, before)) {
-      tried_ = {};
+    if (!trial_.is_open()) return std::nullopt;
+    const Allocation before = AllocationOf(measured, trial_.before());
+    if (!WithinBudget(measured, before)) {
+      trial_.Forget();
       return std::nullopt;
     }
-    tried_.after_ns = report.iteration_ns;
-    tried_.doubt = std::clamp(2 * tried_.doubt, kWindowsOfDoubt, kMostWindowsOfDoubt);
+    if (!trial_.Fails(report.iteration_ns)) return std::nullopt;
     quiet_windows_ = 0;
     const auto& [now, raw] = now_and_raw;
     PolicyDecision decision =
         Take(report, measured, before, PredictedTimes(report, measured.problem, {before, now, raw}),
              from_round);
     absl::StrAppendFormat(&decision.reason, "; taken back, since it was %.2f measured before",
-                          tried_.before_ns / 1e6);
+                          trial_.before_ns() / 1e6);
     return decision;
-  }
-
-  // True while a change that was taken back says that the model is wrong here.
-  bool Doubts(const Report& report) {
-    if (tried_.after_ns == 0) return false;
-    const double change = report.iteration_ns / tried_.before_ns;
-    if (change > 1 + kChanged || change < 1 / (1 + kChanged)) {
-      tried_ = {};
-    } else if (++tried_.windows > tried_.doubt) {
-      tried_ = {.doubt = tried_.doubt};
-    }
-    return tried_.after_ns > 0;
   }
 
   std::string First() const {
@@ -374,7 +337,7 @@ class Joint final : public Controller {
   uint64_t quiet_windows_ = 0;  // since a decision changed something
   bool changed_ = false;        // the newest window's report brought a decision, no probe
   bool probing_ = false;        // the decision in force is a probe
-  Tried tried_;
+  ChangeTrial trial_;
 };
 
 // Reads budget=NUMBER or budget=CODEC.
