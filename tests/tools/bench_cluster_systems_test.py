@@ -97,6 +97,12 @@ class SystemsTest(unittest.TestCase):
                 systems.find(name + "@65536")
         self.assertFalse(systems.decides(systems.find("thc")))
 
+    def test_only_a_policy_has_two_windows_to_settle(self):
+        rounds = {name: systems.settling_rounds(systems.find(name)) for name in ("joint", "lgreco")}
+        self.assertEqual({"joint": 20, "lgreco": 20}, rounds)
+        for name in ("fp32", "slimgc_1bit", "thc"):
+            self.assertEqual(0, systems.settling_rounds(systems.find(name)))
+
     def test_wrong_thresholds_are_refused(self):
         for text in ("slimgc_1bit@", "slimgc_1bit@-1", "slimgc_1bit@64Ki", "1bit@1.5"):
             with self.assertRaisesRegex(ValueError, "expected bytes, auto or none after @"):
