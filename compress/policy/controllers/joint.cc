@@ -17,7 +17,8 @@
 // Small payloads tell little of a link: what they take is nearly all start-up, and the link may be
 // faster than it seems. So, when kWindowsBeforeProbe windows have changed nothing, one window sends
 // as many tensors raw as cost at most kProbeCost of the predicted time, if there are enough of them
-// to tell more. On a slow link there are not, and its figures need no probe.
+// to tell more. On a slow link there are not, and its figures need no probe. Few bytes may also
+// pass faster than many: a probe is to be within its cost on a link kProbeDoubt times as slow.
 //
 // Options:
 //   budget         a codec, whose error for all tensors together is the budget; or a number, the
@@ -54,6 +55,7 @@ constexpr double kWorthwhile = 0.02;
 constexpr double kTolerated = 1.05;  // of the budget
 constexpr uint64_t kWindowsBeforeProbe = 3;
 constexpr double kProbeCost = 0.05;
+constexpr double kProbeDoubt = 2;
 constexpr double kProbeBytes = 2;  // a probe pushes this many times the bytes, or more
 
 struct JointOptions {
@@ -271,7 +273,8 @@ class Joint final : public Controller {
   // Returns `now` with tensors raw, the largest first, as long as the time is within a probe's
   // cost; `now` if that makes too few bytes to tell more of the link.
   static Allocation ProbeOf(const Report& report, const Measured& measured, const Allocation& now) {
-    const TimedProblem& problem = measured.problem;
+    TimedProblem problem = measured.problem;
+    problem.link.ns_per_byte *= kProbeDoubt;
     const double predicted = PredictIterationNs(problem, now);
     const double allowed = predicted + kProbeCost * std::max(report.iteration_ns, predicted);
     std::vector<size_t> largest_first(now.size());

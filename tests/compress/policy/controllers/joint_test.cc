@@ -144,7 +144,7 @@ TEST(Joint, FollowsALinkThatBecomesFast) {
 // iteration computes for most of its time.
 Report Unsure(const Controller& controller, double ns, uint64_t round) {
   Report report = ReportOn(controller, 1 / ns, round);
-  report.iteration_ns = 1e9;
+  report.iteration_ns = 2e9;
   return report;
 }
 
@@ -162,7 +162,11 @@ TEST(Joint, ProbesWithRawTensorsWhereThatCostsLittleAndGoesBack) {
       EXPECT_LT(after.ns, before.ns) << window;
     } else {
       probes.push_back(window);
-      EXPECT_LE(after.ns, before.ns + 0.05 * report.iteration_ns) << window;
+      Report slower = report;
+      slower.link.ns_per_byte *= 2;
+      EXPECT_LE(OutcomeOf(slower, **decided).ns,
+                OutcomeOf(slower, in_force).ns + 0.05 * report.iteration_ns)
+          << window;
       EXPECT_LE(after.error, before.error) << window;
       EXPECT_EQ((*decided)->tensors.at(3).steps[0].codec, "none") << window;
     }
@@ -170,6 +174,20 @@ TEST(Joint, ProbesWithRawTensorsWhereThatCostsLittleAndGoesBack) {
   }
   ASSERT_GE(probes.size(), 2u);
   EXPECT_GE(probes[1], probes[0] + 4) << "few windows are probes";
+}
+
+TEST(Joint, DoesNotProbeWhereTwiceTheTimePerByteWouldCostMuch) {
+  const auto controller = Make(WithCodecs("qsgd:bits=4"));
+  ASSERT_TRUE(controller->Begin(kTensors).ok());
+  for (uint64_t round = 20; round <= 400; round += 20) {
+    Report report = Unsure(*controller, 2, round);
+    report.iteration_ns = 6e8;  // 5 % of it are enough as long as a byte takes 2 ns
+    const auto decided = controller->Decide(report, round + 10);
+    ASSERT_TRUE(decided.ok());
+    if (decided->has_value()) {
+      EXPECT_EQ((*decided)->reason.find("a probe"), std::string::npos) << round;
+    }
+  }
 }
 
 // Reports windows of the same link, whose iterations took so many ms. After a decision it reports
