@@ -97,11 +97,21 @@ class SystemsTest(unittest.TestCase):
                 systems.find(name + "@65536")
         self.assertFalse(systems.decides(systems.find("thc")))
 
-    def test_only_a_policy_has_two_windows_to_settle(self):
-        rounds = {name: systems.settling_rounds(systems.find(name)) for name in ("joint", "lgreco")}
-        self.assertEqual({"joint": 20, "lgreco": 20}, rounds)
-        for name in ("fp32", "slimgc_1bit", "thc"):
-            self.assertEqual(0, systems.settling_rounds(systems.find(name)))
+    def test_figures_begin_after_decisions_and_after_a_policy_has_settled(self):
+        class Recorded(cluster.Bench):
+            def __init__(self):
+                self.options = argparse.Namespace(iterations=5, changes=())
+
+            def job(self, flags, **_):
+                return flags
+
+            def figures(self, entry, reports, said):
+                return [flag for flag in reports if flag.startswith("--warmup=")]
+
+        expected = {"fp32": 4, "thc": 4, "slimgc_1bit": 24, "lgreco": 44, "joint": 44}
+        for name, rounds in expected.items():
+            found = Recorded().measure(systems.find(name), "resnet50", 1.0)
+            self.assertEqual(["--warmup=%d" % rounds], found, name)
 
     def test_wrong_thresholds_are_refused(self):
         for text in ("slimgc_1bit@", "slimgc_1bit@-1", "slimgc_1bit@64Ki", "1bit@1.5"):

@@ -29,6 +29,8 @@ PROGRAMS = {
     ),
 }
 PRE_STEPS = 20
+# More iterations before the figures: a policy may try a decision for a window and take it back.
+SETTLING = 2 * systems.WINDOW
 WARMUP = 4
 REMEASURE_EVERY = 10  # rounds; used only if the link changes
 MEANS = (
@@ -223,10 +225,12 @@ class Bench:
                     progress.note("  %7.2f s  %s: %s" % (seconds, name, line))
 
         pre_steps = PRE_STEPS if systems.decides(entry) else 0
+        if systems.adapts(entry):
+            warmup += SETTLING
         flags = [
             "--model=" + model,
             "--compute_ms=%.6f" % milliseconds,
-            "--warmup=%d" % (pre_steps + warmup + systems.settling_rounds(entry)),
+            "--warmup=%d" % (warmup + pre_steps),
             "--pre_steps=%d" % PRE_STEPS,
             "--iterations=%d" % self.options.iterations,
         ]

@@ -191,14 +191,6 @@ def adapts(entry):
     return entry.policy != BY_THRESHOLD
 
 
-def settling_rounds(entry):
-    """Returns the rounds more before figures begin.
-
-    A policy tries a decision for a window and takes it back in the next, if it was wrong.
-    """
-    return 2 * WINDOW if adapts(entry) else 0
-
-
 def is_automatic(entry):
     return "auto" in (entry.threshold, entry.pull_threshold)
 

@@ -176,18 +176,32 @@ TEST(Joint, ProbesWithRawTensorsWhereThatCostsLittleAndGoesBack) {
   EXPECT_GE(probes[1], probes[0] + 4) << "few windows are probes";
 }
 
-TEST(Joint, DoesNotProbeWhereTwiceTheTimePerByteWouldCostMuch) {
+// `report_of`: the report of a round.
+template <typename ReportOf>
+void ExpectNoProbe(ReportOf report_of) {
   const auto controller = Make(WithCodecs("qsgd:bits=4"));
   ASSERT_TRUE(controller->Begin(kTensors).ok());
   for (uint64_t round = 20; round <= 400; round += 20) {
-    Report report = Unsure(*controller, 2, round);
-    report.iteration_ns = 6e8;  // 5 % of it are enough as long as a byte takes 2 ns
-    const auto decided = controller->Decide(report, round + 10);
+    const auto decided = controller->Decide(report_of(*controller, round), round + 10);
     ASSERT_TRUE(decided.ok());
     if (decided->has_value()) {
       EXPECT_EQ((*decided)->reason.find("a probe"), std::string::npos) << round;
     }
   }
+}
+
+TEST(Joint, DoesNotProbeWhereTwiceTheTimePerByteWouldCostMuch) {
+  ExpectNoProbe([](const Controller& controller, uint64_t round) {
+    Report report = Unsure(controller, 2, round);
+    report.iteration_ns = 6e8;  // 5 % of it are enough as long as a byte takes 2 ns
+    return report;
+  });
+}
+
+TEST(Joint, ASlowLinkIsNotProbed) {
+  ExpectNoProbe([](const Controller& controller, uint64_t round) {
+    return ReportOn(controller, 0.0125, round);
+  });
 }
 
 // Reports windows of the same link, whose iterations took so many ms. After a decision it reports
@@ -272,18 +286,6 @@ TEST(Joint, GoesOnAtOnceIfIterationsBecomeSlowerOrFaster) {
     EXPECT_EQ(job.Window(1.9), std::nullopt);
     EXPECT_EQ(job.Window(changed), tried) << changed;
     EXPECT_EQ(job.Window(changed), std::nullopt);
-  }
-}
-
-TEST(Joint, ASlowLinkIsNotProbed) {
-  const auto controller = Make(WithCodecs("qsgd:bits=4"));
-  ASSERT_TRUE(controller->Begin(kTensors).ok());
-  for (uint64_t round = 20; round <= 400; round += 20) {
-    const auto decided = controller->Decide(ReportOn(*controller, 0.0125, round), round + 10);
-    ASSERT_TRUE(decided.ok());
-    if (decided->has_value()) {
-      EXPECT_EQ((*decided)->reason.find("a probe"), std::string::npos) << round;
-    }
   }
 }
 
