@@ -6,7 +6,7 @@ types in comm_hook's annotations.
 """
 
 import threading
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Union
 
 import numpy as np
 import torch
@@ -128,6 +128,9 @@ class CommHookState:
         if self._owns_store:
             self.store.close()
 
+    def __reduce__(self) -> Any:
+        return CopiedState, ()
+
     def __enter__(self) -> "CommHookState":
         return self
 
@@ -135,31 +138,61 @@ class CommHookState:
         if self._owns_store:
             self.store.__exit__(*error)
 
-    def exchange(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
-        """Sends the bucket's gradients and returns a future of the bucket's buffer.
+    def hook(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+        """Does what exchange does, and raises no error: backward raises it when it ends.
 
-        The future completes when the buffer holds the means over the workers, or with an error.
-        Raises the error of an earlier bucket if there was one.
+        The future of an error would reach the caller of backward without its type and text, and
+        DistributedDataParallel cannot go on after a hook that raises.
+        """
+        if bucket.is_last():
+            _at_end_of_backward(self._raise_failed)
+        try:
+            return self.exchange(bucket)
+        except Exception as error:
+            self._fail(error)
+            future = gpu.future_of(bucket.buffer())
+            future.set_result(bucket.buffer())
+            return future
+
+    def exchange(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+        """Sends the bucket's gradients and returns a future of their means over the workers.
+
+        The means are the bucket's buffer; of a sparse gradient, a tensor with the rows of all
+        workers. After an error the future has the buffer, and later calls raise the error.
         """
         if self._failed is not None:
             raise self._failed
         self._check_momentum(self.store.codec_has_momentum)  # a schedule may have set it since
         buffer = bucket.buffer()
-        names, memories = self._name(bucket)
+        is_sparse = buffer.layout == torch.sparse_coo  # then it is the bucket's only gradient
+        values = buffer.to_dense() if is_sparse else buffer
+        names, memories = self._name(bucket, values, [values] if is_sparse else bucket.gradients())
         for name, memory in zip(names, memories):
             self.store.push(name, memory, priority=self._priority[name])
-        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+        future = gpu.future_of(buffer)
+        stream = gpu.stream_of(buffer)
 
         def arrived(error: Optional[Exception]) -> None:
-            if error is None:
-                future.set_result(buffer)
-                return
-            with self._lock:
-                self._failed = self._failed or error
-            future.set_exception(error)  # type: ignore[arg-type]
+            result = buffer
+            with stream:
+                try:
+                    if error is not None:
+                        raise error
+                    result = values.to_sparse(buffer.sparse_dim()) if is_sparse else buffer
+                except Exception as failure:
+                    self._fail(failure)
+                future.set_result(result)
 
         self.store.pull_then(names, memories, arrived)
         return future
+
+    def _fail(self, error: Exception) -> None:
+        with self._lock:
+            self._failed = self._failed or error
+
+    def _raise_failed(self) -> None:
+        if self._failed is not None:
+            raise self._failed
 
     def _check_momentum(self, codec_has_it: bool) -> None:
         """Raises InvalidArgumentError if codec and optimizer both have momentum.
@@ -183,12 +216,11 @@ class CommHookState:
                     "group %d" % (type(self._optimizer).__name__, momentum, number)
                 )
 
-    def _name(self, bucket: GradBucket) -> Any:
-        """Returns the names of the bucket's gradients, and their memory in its buffer."""
+    def _name(self, bucket: GradBucket, buffer: torch.Tensor, gradients: List[torch.Tensor]) -> Any:
+        """Returns the names of the bucket's gradients, and their memory in `buffer`."""
         names: List[str] = []
         memories: List[Union[np.ndarray, torch.Tensor]] = []
-        buffer = bucket.buffer()
-        for parameter, gradient in zip(bucket.parameters(), bucket.gradients()):
+        for parameter, gradient in zip(bucket.parameters(), gradients):
             name = self._names.get(id(parameter))
             if name is None:
                 raise FailedPreconditionError(
@@ -206,9 +238,31 @@ class CommHookState:
         return names, memories
 
 
-def comm_hook(state: CommHookState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+class CopiedState:
+    """A CommHookState's copy, as in a deepcopy or torch.save of the model: no part of the job."""
+
+    def hook(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+        raise FailedPreconditionError(
+            "comm_hook: got the copy of a CommHookState, which is no part of the job; expected a "
+            "CommHookState that was made with this model's own parameters"
+        )
+
+
+def comm_hook(
+    state: Union[CommHookState, CopiedState], bucket: GradBucket
+) -> torch.futures.Future[torch.Tensor]:
     """Returns a future of the bucket's mean gradients, which come from the servers.
 
     Pass it to DistributedDataParallel.register_comm_hook(state, comm_hook).
     """
-    return state.exchange(bucket)
+    return state.hook(bucket)
+
+
+def _at_end_of_backward(function: Callable[[], None]) -> None:
+    """Calls it at the end of this backward pass, after what DistributedDataParallel does there.
+
+    DistributedDataParallel asks for its own call later than for its hooks', so `function` is asked
+    for when the pass is at its end.
+    """
+    at_end = torch.autograd.Variable._execution_engine.queue_callback
+    at_end(lambda: at_end(function))

@@ -44,6 +44,21 @@ def current_stream(tensor: torch.Tensor) -> Any:
     return torch.cuda.current_stream(tensor.device) if is_on(tensor) else None
 
 
+def future_of(tensor: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
+    """Returns a future of a tensor: who waits for it also waits for the work on the tensor's GPU.
+
+    torch refuses a tensor of a GPU that its future was not made with.
+    """
+    return torch.futures.Future(devices=[tensor.device] if tensor.device.type == "cuda" else None)
+
+
+def stream_of(tensor: torch.Tensor) -> ContextManager[Any]:
+    """Returns this thread's current stream of a tensor's GPU, as a context for another thread."""
+    if tensor.device.type != "cuda":
+        return contextlib.nullcontext()
+    return torch.cuda.stream(torch.cuda.current_stream(tensor.device))
+
+
 def beside_other_work(tensor: torch.Tensor) -> ContextManager[Any]:
     """Within it, work on the tensor does not wait for what its GPU has been given before."""
     if tensor.device.type != "cuda":

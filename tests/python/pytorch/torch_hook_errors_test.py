@@ -6,6 +6,7 @@ import slimps
 import slimps.torch
 import torch
 import torch_one_worker
+from slimps.pytorch import gpu
 from torch_one_worker import model_and_sgd, refused
 
 one_store = torch_one_worker.one_store  # where pytest looks for fixtures
@@ -69,3 +70,12 @@ def test_the_hook_leaves_momentum_to_the_optimizer_where_the_codec_has_none(stor
         store.set_gradient_compression(codec)
         assert not store.codec_has_momentum
     slimps.torch.CommHookState(model.named_parameters(), store=store, optimizer=momentum)
+
+
+def test_the_future_of_a_tensor_on_a_gpu_is_made_with_the_gpu(monkeypatch):
+    made = []
+    monkeypatch.setattr(torch.futures, "Future", lambda devices=None: made.append(devices))
+    on_gpu = torch.device("cuda", 1)
+    gpu.future_of(type("OnGpu", (), {"device": on_gpu}))
+    gpu.future_of(torch.zeros(1))
+    assert made == [[on_gpu], None]

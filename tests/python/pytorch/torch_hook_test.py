@@ -20,6 +20,18 @@ def test_a_compressed_hook_learns(tmp_path):
     jobs.run("torch_hook_scenarios", "a_compressed_hook_learns", str(tmp_path / "group"))
 
 
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        "sparse_gradients_are_averaged",
+        "copies_are_no_part_of_the_job",
+        "a_refusal_in_the_hook_reaches_backward",
+    ],
+)
+def test_two_workers(scenario, tmp_path):
+    jobs.run("torch_hook_scenarios", scenario, str(tmp_path / "group"))
+
+
 def test_a_hook_that_fails_says_why(tmp_path):
     with jobs.Daemons(2, 1) as job:
         for rank in (0, 1):
