@@ -27,6 +27,12 @@ namespace {
 
 absl::StatusOr<std::unique_ptr<KVStore>> Make(std::string_view type,
                                               const KVStoreOptions& options) {
+  if (options.pass_non_finite && FindStoreMode(type) != wire::DIST_SYNC) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a ", std::string(type),
+                     " store with non_finite=pass: expected dist_sync, whose rounds are sums of "
+                     "gradients; elsewhere one such push spoils the value for good"));
+  }
   if (type == "local" || type == "device") {
     SLIMPS_ASSIGN_OR_RETURN(auto local, LocalStore::Create(type, options));
     return std::make_unique<GuardedStore>(std::move(local));

@@ -70,8 +70,8 @@ class KVStore {
 
   // Adds this worker's gradient to the key's next round. A key takes one push per round.
   // NotFound: the key was never initialised.
-  // InvalidArgument: wrong length; NaN or infinity (names the key). Nothing was sent and the round
-  // is not consumed.
+  // InvalidArgument: wrong length; NaN or infinity (names the key), unless the store passes them
+  // (KVStoreOptions::pass_non_finite). Nothing was sent and the round is not consumed.
   [[nodiscard]] virtual absl::Status Push(const Key& key, std::span<const float> gradient,
                                           int priority) = 0;
 

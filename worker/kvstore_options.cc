@@ -96,6 +96,12 @@ absl::Status SetGradScale(const Given& given, KVStoreOptions* options) {
   return absl::OkStatus();
 }
 
+absl::Status SetNonFinite(const Given& given, KVStoreOptions* options) {
+  if (given.text != "stop" && given.text != "pass") return given.Refuse("stop or pass");
+  options->pass_non_finite = given.text == "pass";
+  return absl::OkStatus();
+}
+
 absl::Status SetSameHost(const Given& given, KVStoreOptions* options) {
   const absl::StatusOr<SameHost> same_host = ParseSameHost(given.text);
   if (!same_host.ok()) return given.Refuse("shm, ipc or tcp");
@@ -165,6 +171,10 @@ std::string TextOf(Number number, Format... format) {
 
 std::string GetGradScale(const KVStoreOptions& options) { return TextOf(options.grad_scale); }
 
+std::string GetNonFinite(const KVStoreOptions& options) {
+  return options.pass_non_finite ? "pass" : "stop";
+}
+
 std::string GetSameHost(const KVStoreOptions& options) {
   return std::string(SameHostName(options.same_host));
 }
@@ -215,6 +225,7 @@ constexpr Option kOptions[] = {
     {"staleness", SetCount<&KVStoreOptions::staleness>, GetCount<&KVStoreOptions::staleness>, 0,
      2147483647},
     {"grad_scale", SetGradScale, GetGradScale, 1e-30, 1e30},
+    {"non_finite", SetNonFinite, GetNonFinite},
     {"same_host", SetSameHost, GetSameHost},
     {"emulate_link", SetLink, GetLink},
     {"emulate_latency_ms", SetLatency, GetLatency, 0, kMillion},

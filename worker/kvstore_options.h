@@ -22,6 +22,7 @@
 //   encode_threads      threads that compress; 0: as many as there are cores
 //   staleness           rounds that a worker may be ahead, for dist_ssp
 //   grad_scale          codecs see gradient * grad_scale; rescale_grad of the optimizer undoes it
+//   non_finite          a push of NaN or infinity: "stop" refuses it, "pass" sends it as it is
 //   same_host           how a server on this machine is reached: "shm", "ipc" or "tcp"
 //   emulate_link        rate of an emulated link, as "100mbit" or "12.5MB"
 //   emulate_latency_ms  its delay

@@ -59,6 +59,10 @@ struct KVStoreOptions {
   bool coalesce = true;    // small items for one server in one message
   bool prioritise = true;  // false: first come, first served
   bool checksums = true;   // of payloads, on the wire
+  // False: a push of NaN or infinity is refused. True: its partition travels raw, no residual or
+  // momentum changes, and the round's sum is not finite either, for every worker. Needs dist_sync;
+  // codecs with phases or votes refuse it still.
+  bool pass_non_finite = false;
   // How this worker reaches a server on its own machine, if the server offers that way.
   SameHost same_host = SameHost::kShm;
   // Most bytes of copied gradients that wait until they are encoded or, if raw, acknowledged. Push

@@ -38,6 +38,11 @@ class Compression(NamedTuple):
         return self.codec.partition(":")[0] == "none"
 
     @property
+    def passes_non_finite(self) -> bool:
+        """True if a push of NaN or infinity can travel raw: there are neither phases nor votes."""
+        return self.codec.partition(":")[0] not in ("powersgd", "thc", "signsgd")
+
+    @property
     def counts_signs(self) -> bool:
         """True if the servers count signs, which have no scale."""
         return self.codec.partition(":")[0] == "signsgd"

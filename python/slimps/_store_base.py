@@ -23,6 +23,7 @@ class StoreBase:
         self._type = name
         self._kind = _options.resolve_type(name)
         self._grad_scale = float(options.get("grad_scale"))
+        self._non_finite = options.get("non_finite")
         self._timeout_s = float(options.get("timeout_s"))
         self._compression = _compression.Compression.of(options.get("compression"))
         self._policy = options.get("policy")
@@ -79,6 +80,11 @@ class StoreBase:
     def codec_has_momentum(self) -> bool:
         """True if the codec of pushes applies momentum (dgc); then the optimizer must not."""
         return self._compression.momentum
+
+    @property
+    def passes_non_finite(self) -> bool:
+        """True if pushes of NaN and infinity reach all workers, and are not refused."""
+        return self._non_finite == "pass" and self._compression.passes_non_finite
 
     @property
     def takes_rows(self) -> bool:

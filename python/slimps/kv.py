@@ -64,6 +64,10 @@ def create(type: str = "dist_sync", **options: Any) -> "KVStore":
         encode_threads      number of threads that compress; 0: one per core
         staleness           rounds, for dist_ssp; default 0
         grad_scale          codecs see gradient * grad_scale; the optimizer's rescale_grad undoes it
+        non_finite          "stop" (the default): a push of NaN or infinity is refused. "pass": it
+                            travels raw, no residual changes, and the round's sum is not finite
+                            either, for every worker. Needs dist_sync; powersgd, thc and signsgd
+                            refuse it still
         same_host           transport to a server on this machine: "shm", "ipc" or "tcp"
         emulate_link        rate of an emulated link, as "100mbit" or "12.5MB"
         emulate_latency_ms  delay of the emulated link in milliseconds

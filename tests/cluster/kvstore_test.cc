@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // The KVStore over a whole cluster in one process: MXNet's store semantics, exactly-once counting,
 // repeatability.
+#include "worker/kvstore.h"
+
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cmath>
 #include <future>
 #include <limits>
 #include <map>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/awaited.h"
 #include "proto/base/mutex.h"
 #include "tests/cluster/in_process_cluster.h"
 #include "tests/cluster/random_values.h"
@@ -223,6 +228,105 @@ TEST(KVStore, BadUseNamesTheKeyAndLeavesTheStoreAlive) {
     ASSERT_STATUS_OK(store.PushPull("w", w, w, 0));  // refused pushes do not use up the round
     EXPECT_EQ(w, std::vector<float>(10, 1.0f));
   });
+}
+
+// Returns what a worker pulls in five rounds of a tensor of three partitions. With `bad`, another
+// round comes after the second, in which each worker's gradient has that value in the first
+// partition, at an element of its own. Worker 1 lends its gradients.
+std::vector<float> Rounds(const ClusterOptions& options, std::optional<float> bad) {
+  Mutex mutex;
+  std::vector<std::vector<float>> pulled;
+  InProcessCluster(options).RunWorkers([&](KVStore& store) {
+    std::vector<float> w(5000), all;
+    ASSERT_STATUS_OK(store.Init({{.key = "w", .shape = {5000}, .value = w}}));
+    const auto push = [&](const std::vector<float>& gradient) -> absl::Status {
+      if (store.rank() == 0) return store.Push("w", gradient, 0);
+      Awaited returned;
+      const absl::Status lent = store.PushLent(
+          "w", {{.values = gradient, .place = {}, .returned = returned.Callback()}}, 0);
+      return lent.ok() ? returned.Await() : lent;
+    };
+    for (int round = 1; round <= 5; ++round) {
+      ASSERT_STATUS_OK(push(Random(w.size(), 10 * round + store.rank())));
+      ASSERT_STATUS_OK(store.Pull("w", w, 0));
+      all.insert(all.end(), w.begin(), w.end());
+      if (round != 2 || !bad.has_value()) continue;
+      std::vector<float> gradient(w.size(), 1.0f);
+      gradient[7 + store.rank()] = *bad;
+      ASSERT_STATUS_OK(push(gradient));
+      ASSERT_STATUS_OK(store.Pull("w", w, 0));
+      EXPECT_FALSE(std::isfinite(w[7]) || std::isfinite(w[8])) << "worker " << store.rank();
+      EXPECT_TRUE(std::isfinite(w[6]) && std::isfinite(w[4000]));
+    }
+    MutexLock lock(&mutex);
+    pulled.push_back(std::move(all));
+  });
+  EXPECT_EQ(pulled.size(), 2u);
+  EXPECT_TRUE(pulled[0] == pulled[1]) << "the workers differ";
+  return pulled[0];
+}
+
+TEST(KVStore, NonFiniteValuesReachEveryWorkerAndNoResidual) {
+  const float inf = std::numeric_limits<float>::infinity();
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), inf, -inf}) {
+    for (const std::string codec : {"none", "1bit", "topk:ratio=0.1"}) {
+      ClusterOptions options{.workers = 2, .servers = 1};
+      options.store.partition_bytes = 8192;
+      options.store.compression = codec;
+      options.store.fixed_threshold_bytes = 0;
+      options.store.pass_non_finite = true;
+      // Residuals of the first partition are as without the round. The others' gradient was 1.
+      const std::vector<float> without = Rounds(options, std::nullopt), with = Rounds(options, bad);
+      for (size_t round = 0; round < 5; ++round) {
+        const auto first = [&](const std::vector<float>& all) {
+          return std::vector<float>(all.begin() + round * 5000, all.begin() + round * 5000 + 2048);
+        };
+        EXPECT_EQ(first(with), first(without)) << codec << " round " << round;
+      }
+    }
+  }
+}
+
+// A worker cannot add a change to infinity, so the version after it travels as it is, too.
+TEST(KVStore, CompressedPullsGoOnAfterANonFiniteVersion) {
+  for (const std::string codec : {"none", "1bit"}) {
+    for (const std::string pull_codec : {"1bit", "topk:ratio=0.1", "fp16"}) {
+      ClusterOptions options{.workers = 2, .servers = 1};
+      options.store.partition_bytes = 8192;
+      options.store.compression = codec;
+      options.store.pull_compression = pull_codec;
+      options.store.fixed_threshold_bytes = options.store.fixed_pull_threshold_bytes = 0;
+      options.store.pass_non_finite = true;
+      const std::vector<float> pulled = Rounds(options, std::numeric_limits<float>::infinity());
+      EXPECT_TRUE(std::ranges::all_of(pulled, [](float x) { return std::isfinite(x); }));
+    }
+  }
+}
+
+TEST(KVStore, PhasesStillRefuseWhatIsNotFinite) {
+  ClusterOptions options{.workers = 1, .servers = 1};
+  options.store.compression = "powersgd:rank=1";
+  options.store.fixed_threshold_bytes = 0;
+  options.store.pass_non_finite = true;
+  InProcessCluster(options).RunWorkers([](KVStore& store) {
+    std::vector<float> w(400, 1.0f);
+    ASSERT_STATUS_OK(store.Init({{.key = "w", .shape = {20, 20}, .value = w}}));
+    w[7] = std::numeric_limits<float>::infinity();
+    const absl::Status refused = store.Push("w", w, 0);
+    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_NE(refused.message().find("s:w: element 7"), std::string::npos) << refused;
+  });
+}
+
+TEST(KVStore, OnlyRoundsPassWhatIsNotFinite) {
+  KVStoreOptions options;
+  options.pass_non_finite = true;
+  for (const char* type : {"local", "dist_async", "dist_ssp"}) {
+    const absl::Status refused = KVStore::Create(type, options).status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_NE(refused.message().find("non_finite=pass: expected dist_sync"), std::string::npos)
+        << refused;
+  }
 }
 
 TEST(KVStore, APushWaitsForRoom) {

@@ -59,6 +59,7 @@ TEST(KVStoreOptions, EachNameReachesItsField) {
                                       {"encode_threads", "2"},
                                       {"staleness", "3"},
                                       {"grad_scale", "32"},
+                                      {"non_finite", "pass"},
                                       {"same_host", "ipc"},
                                       {"emulate_link", "100mbit"},
                                       {"emulate_latency_ms", "1.5"},
@@ -85,6 +86,7 @@ TEST(KVStoreOptions, EachNameReachesItsField) {
   EXPECT_EQ(KVStoreOptions().encode_threads, 0);  // as many as there are cores
   EXPECT_EQ(options.staleness, 3u);
   EXPECT_EQ(options.grad_scale, 32.0f);
+  EXPECT_TRUE(options.pass_non_finite);
   EXPECT_EQ(options.same_host, SameHost::kIpc);
   EXPECT_DOUBLE_EQ(options.emulate_link_bytes_per_second, 12.5e6);
   EXPECT_EQ(options.emulate_link_latency, absl::Microseconds(1500));
@@ -98,7 +100,7 @@ TEST(KVStoreOptions, EachNameReachesItsField) {
   EXPECT_EQ(options.num_workers, 5u);
   EXPECT_EQ(options.num_servers, 6u);
   EXPECT_EQ(options.wanted_rank, 4);
-  EXPECT_EQ(OptionNames().size(), 25u) << "a new option belongs into this test";
+  EXPECT_EQ(OptionNames().size(), 26u) << "a new option belongs into this test";
 }
 
 TEST(KVStoreOptions, WhatIsGivenBackSetsTheSameAgain) {
@@ -117,6 +119,7 @@ TEST(KVStoreOptions, WhatIsGivenBackSetsTheSameAgain) {
                                          {"staleness", "3"},
                                          {"grad_scale", "0.1"},
                                          {"grad_scale", "1e-30"},
+                                         {"non_finite", "stop"},
                                          {"same_host", "tcp"},
                                          {"emulate_link", "1234.5678B"},
                                          {"emulate_latency_ms", "1.5"},
@@ -194,6 +197,7 @@ TEST(KVStoreOptions, WhatMakesNoSenseIsNamedAndChangesNothing) {
            {"metrics_port", "65536", "a whole number from -1 to 65535"},
            {"emulate_latency_ms", "-1", "a number from 0"},
            {"emulate_link", "0mbit", "a rate with a unit"},
+           {"non_finite", "skip", "stop or pass"},
            {"same_host", "udp", "shm, ipc or tcp"},
            {"scheduler", "nowhere", "host:port of slimps_scheduler"},
            {"scheduler", "host:99999", "host:port of slimps_scheduler"},

@@ -281,8 +281,8 @@ SLIMPS_API slimps_status slimps_broadcast(slimps_store* store, const slimps_tens
 
 /* Adds this worker's gradient to the key's next round and returns when the array may be reused.
  * Without an optimizer the sum over workers replaces the value. A higher `priority` goes first.
- * INVALID_ARGUMENT: NaN, infinity or another number of elements. Nothing was sent, and the round is
- * still to be pushed. */
+ * INVALID_ARGUMENT: another number of elements, or NaN or infinity (option non_finite). Nothing was
+ * sent, and the round is still to be pushed. */
 SLIMPS_API slimps_status slimps_push(slimps_store* store, slimps_key key, const float* gradient,
                                      size_t elements, int32_t priority);
 

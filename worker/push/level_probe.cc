@@ -111,6 +111,9 @@ absl::Status LevelProbe::See(const GradientPart& part, std::span<const float> re
   }
   const std::span<const float> gradient = part.grad_buf->floats();
   const float scale = payloads_.grad_scale;
+  if (std::isinf(part.gradient_bound * scale) && !std::isfinite(Norm2(gradient))) {
+    return absl::OkStatus();  // one such gradient would spoil all sums of the window
+  }
   if (!plan->report_plan().ladders) {
     std::vector<float>& sums = tensor->partitions[part.partition].sum;
     sums.resize(tensor->whole ? gradient.size() : SampleSize(gradient.size()));

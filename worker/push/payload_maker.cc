@@ -2,10 +2,12 @@
 #include "worker/push/payload_maker.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "compress/kernels/kernels.h"
 #include "proto/base/status_copy.h"
 #include "proto/base/status_macros.h"
 #include "worker/tensor/row_sparse.h"
@@ -23,8 +25,10 @@ std::span<float> ValuesOf(const GradientPart& part) { return part.grad_buf->floa
 // fp_buf and grad_buf are the same memory: each sent value replaces the gradient that it is made
 // from.
 MadePayload RawPayload(const GradientPart& part) {
+  const std::span<const float> values = ValuesOf(part);
   return {.format = PayloadFormat::kRawF32,
-          .payload = Payload(part.grad_buf, std::as_bytes(ValuesOf(part)))};
+          .payload = Payload(part.grad_buf, std::as_bytes(values)),
+          .stats = {.payload_bytes = values.size_bytes(), .elements_sent = values.size()}};
 }
 
 }  // namespace
@@ -57,6 +61,9 @@ absl::StatusOr<MadePayload> PayloadMaker::MakeAny(GradientPart part, const Codec
                                 .worker = options_.worker,
                                 .layer = static_cast<LayerKind>(part.tensor->info.layer()),
                                 .grid = GridOf(part)}};
+  if (PassesOn(part, input.grad_scale)) {
+    return MakePassedOn(std::move(part), input.grad_scale, compressor);
+  }
   const bool steps_itself = codec.wants_momentum();
   if (compressor.wants_momentum() && !steps_itself) {
     SLIMPS_RETURN_IF_ERROR(StepMomentum(compressor, &part, &input));
@@ -69,10 +76,7 @@ absl::StatusOr<MadePayload> PayloadMaker::MakeAny(GradientPart part, const Codec
       if (part.grad_buf->loan() != Loan::kUntilAcknowledged || HasPayloadMemory()) {
         SLIMPS_ASSIGN_OR_RETURN(part.grad_buf, Own(std::move(part.grad_buf)));
       }
-      MadePayload made = RawPayload(part);
-      made.stats.payload_bytes = input.gradient.size_bytes();
-      made.stats.elements_sent = input.gradient.size();
-      return made;
+      return RawPayload(part);
     }
     return MakeRaw(std::move(part), input);
   }
@@ -82,6 +86,24 @@ absl::StatusOr<MadePayload> PayloadMaker::MakeAny(GradientPart part, const Codec
   if (!absl::IsInvalidArgument(made.status()) || codec.limit() >= raw_->limit()) return made;
   if (steps_itself) SLIMPS_RETURN_IF_ERROR(StepMomentum(compressor, &part, &input));
   return MakeRaw(std::move(part), input);
+}
+
+bool PayloadMaker::PassesOn(const GradientPart& part, float grad_scale) const {
+  if (!options_.pass_non_finite || std::isfinite(part.gradient_bound * grad_scale)) return false;
+  // The bound may be another partition's, or unknown.
+  const std::span<const float> values = ValuesOf(part);
+  return std::isinf(BestKernels().raw.largest(values.data(), values.size()) * grad_scale);
+}
+
+absl::StatusOr<MadePayload> PayloadMaker::MakePassedOn(GradientPart part, float grad_scale,
+                                                       const Codec& compressor) {
+  if (compressor.combine() != Combine::kSum) {
+    return absl::InvalidArgumentError(absl::StrCat("codec ", compressor.spec().name,
+                                                   ": expected finite values; a vote has none"));
+  }
+  SLIMPS_ASSIGN_OR_RETURN(part.grad_buf, Own(std::move(part.grad_buf)));
+  for (float& value : ValuesOf(part)) value *= grad_scale;
+  return RawPayload(part);
 }
 
 absl::StatusOr<MadePayload> PayloadMaker::CopyOut(MadePayload made) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // PayloadMaker: turns one partition of a gradient in grad_buf into the payload that travels.
 //
+//              +-- not finite, and passed on: in place, no state changes ----->--+
+//              |                                                                 |
 //              +-- raw: in place, plus residuals of encoded pushes --> fp_buf --+
 //   grad_buf --+                                                                +--> payload
 //              +-- encoded: codec, states updated --> bit_buf ------------------+
@@ -48,6 +50,7 @@ struct PayloadMakerOptions {
   // Payloads are kept beyond their acknowledgement (courier/kept_items.h). So a raw one is a copy:
   // grad_buf's memory is bounded, and the caller's is lent until then at most.
   bool keeps_payloads = false;
+  bool pass_non_finite = false;  // KVStoreOptions has it
 };
 
 struct GradientPart {
@@ -74,6 +77,7 @@ class PayloadMaker final {
   // Encodes the part with `codec`. `compressor` is the codec that compresses in this job; it may be
   // the same one. If `codec` cannot carry a value that fp32 can (fp16 ends at 65504), the partition
   // travels raw in this round.
+  // InvalidArgument: with pass_non_finite, the gradient is not finite and `compressor` counts votes.
   // InvalidArgument: gradient and residual together exceed fp32; the message names key, partition
   // and element.
   [[nodiscard]] absl::StatusOr<MadePayload> Make(const GradientPart& part, const Codec& codec,
@@ -95,6 +99,10 @@ class PayloadMaker final {
 
  private:
   absl::StatusOr<MadePayload> MakeRaw(GradientPart part, EncodeInput input);
+  // True if the part is not finite, times `grad_scale`, and may travel so.
+  bool PassesOn(const GradientPart& part, float grad_scale) const;
+  absl::StatusOr<MadePayload> MakePassedOn(GradientPart part, float grad_scale,
+                                           const Codec& compressor);
   // Copies a payload to memory of its own size.
   absl::StatusOr<MadePayload> CopyOut(MadePayload made);
   absl::StatusOr<MadePayload> MakeEncoded(const Codec& codec, const EncodeInput& input);

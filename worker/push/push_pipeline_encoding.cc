@@ -61,7 +61,7 @@ absl::Status PushPipeline::CheckLent(Work* work) const {
   for (size_t i = 0; i < work->grad_bufs.size(); ++i) {
     const std::span<const float> values = work->grad_bufs[i]->floats();
     const float largest = BestKernels().raw.largest(values.data(), values.size());
-    if (std::isinf(largest * scale)) {
+    if (std::isinf(largest * scale) && !options_.payloads.pass_non_finite) {
       return CheckFinite(tensor.key, values, scale, "push",
                          tensor.partitions[work->partition + i].offset, "the store has failed");
     }
@@ -93,6 +93,7 @@ absl::Status PushPipeline::ShowGradient(const PushJob& job, size_t partition,
                           .partition = partition,
                           .round = job.round,
                           .grad_buf = grad_buf,
+                          .gradient_bound = job.gradient_bound,
                           .submitted = job.submitted};
   const std::span<const float> residual =
       state == nullptr ? std::span<const float>() : state->residual();

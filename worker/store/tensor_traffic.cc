@@ -159,6 +159,12 @@ absl::StatusOr<PushJob> TensorTraffic::CountJob(const TensorPlan* tensor, int pr
                  .hyper = std::move(counted.hyper)};
 }
 
+bool TensorTraffic::MayPush(const TensorPlan& tensor, float largest) const {
+  if (!std::isinf(largest * options_.grad_scale)) return true;
+  // In phases all workers would have to send raw alike, and they do not know of one another.
+  return options_.pass_non_finite && !phases_.Has(tensor);
+}
+
 absl::StatusOr<float> TensorTraffic::CopyGradient(const TensorPlan& tensor,
                                                   std::span<const float> gradient,
                                                   const GradientBuffers& grad_bufs) {
@@ -172,7 +178,7 @@ absl::StatusOr<float> TensorTraffic::CopyGradient(const TensorPlan& tensor,
                                   /*producer=*/nullptr, grad_bufs[i]->floats(),
                                   [&found](KeyId, absl::StatusOr<float> of) { found = of; });
     SLIMPS_RETURN_IF_ERROR(found.status());
-    if (std::isinf(*found * options_.grad_scale)) {
+    if (!MayPush(tensor, *found)) {
       return CheckArrived(tensor, i, grad_bufs[i]->floats(), "nothing was sent");
     }
     largest = std::max(largest, *found);

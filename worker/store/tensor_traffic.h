@@ -114,8 +114,10 @@ class TensorTraffic final {
   // Copies the gradient to grad_buf and counts the round.
   absl::StatusOr<PushJob> MakePushJob(const Key& key, std::span<const float> gradient,
                                       int priority);
+  // True if a gradient with this largest magnitude (infinity: it is not finite) may be pushed.
+  bool MayPush(const TensorPlan& tensor, float largest) const;
   // Copies the gradient and returns its largest magnitude.
-  // InvalidArgument: an element is not finite (names it).
+  // InvalidArgument: an element is not finite (names it), and must be.
   absl::StatusOr<float> CopyGradient(const TensorPlan& tensor, std::span<const float> gradient,
                                      const GradientBuffers& grad_bufs);
   // Returns InvalidArgument, which names the first element that is not finite.

@@ -71,7 +71,7 @@ void TensorTraffic::TakeArrived(Arrival* arrival, size_t partition,
   const TensorPlan& tensor = *arrival->job.tensor;
   absl::Status arrived =
       Prefixed(largest.status(), absl::StrCat("push of key ", tensor.key.typed_name()));
-  if (arrived.ok() && std::isinf(*largest * options_.grad_scale)) {
+  if (arrived.ok() && !MayPush(tensor, *largest)) {
     arrived = CheckArrived(tensor, partition, arrival->grad_bufs[partition]->floats(),
                            "the store has failed");
   }

@@ -32,7 +32,8 @@ PushPipelineOptions MakePushOptions(const KVStoreOptions& options, WorkerNode* n
   push.payloads = {.grad_scale = options.grad_scale,
                    .encode_threads = options.encode_threads,
                    .worker = node->rank(),
-                   .keeps_payloads = node->membership()->servers_may_return()};
+                   .keeps_payloads = node->membership()->servers_may_return(),
+                   .pass_non_finite = options.pass_non_finite};
   push.timeout = options.timeout;
   push.checksums = options.checksums;
   push.on_report = [node](wire::ThresholdReport report) { node->Report(std::move(report)); };

@@ -6,7 +6,7 @@ types in comm_hook's annotations.
 """
 
 import threading
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Union, cast
 
 import numpy as np
 import torch
@@ -35,17 +35,20 @@ class CommHookState:
                       applies momentum (dgc, momentum=): if the optimizer had momentum too, a
                       gradient would go through momentum twice. Its groups are checked here and in
                       every step
+    scaler            your torch.amp.GradScaler. Codecs then see the gradients of the unscaled loss,
+                      so that residuals keep their size when the scale changes
     store             your own dist_sync store without an optimizer, instead of the options. The
                       rounds of its other keys then give the mean over the workers too
 
-    Collective. Gradients are float32, on the CPU or a GPU. From a GPU they are copied to the host
-    while backward goes on, and means are copied back; a gradient that is not finite fails the store
-    then. Call close() at the end, or use it as a context manager.
+    Collective. Parameters are float32, on the CPU or a GPU. From a GPU gradients are copied to the
+    host while backward goes on, and means are copied back. Where a gradient is not finite on one
+    worker, the mean is not finite on any (option non_finite="pass", the default here), so that a
+    GradScaler skips the step on all. Call close() at the end, or use it as a context manager.
 
     Raises
         InvalidArgumentError: no parameter needs a gradient, a parameter is not float32,
-            the store is not dist_sync, or codec and optimizer both have momentum (for Adam: the
-            first beta).
+            the store is not dist_sync, codec and optimizer both have momentum (for Adam: the first
+            beta), or there is a scaler and non-finite gradients are refused.
         FailedPreconditionError: the store has another optimizer.
     """
 
@@ -60,6 +63,7 @@ class CommHookState:
         pull_threshold: Union[int, str, None] = None,
         grad_scale: Optional[float] = None,
         optimizer: Optional[torch.optim.Optimizer] = None,
+        scaler: Any = None,
         store: Optional[kv.KVStore] = None,
         **options: Any,
     ) -> None:
@@ -73,11 +77,20 @@ class CommHookState:
         for name, parameter in wanted:
             params.memory_of(gpu.on_host(parameter), "parameter %s" % name)
         self._optimizer = optimizer
-        self._check_momentum(
-            store.codec_has_momentum
-            if store is not None
-            else _compression.Compression.of(compression or "none").momentum
-        )
+        self._scaler = scaler if scaler is not None and scaler.is_enabled() else None
+        if store is not None:
+            momentum, passes = store.codec_has_momentum, store.passes_non_finite
+        else:
+            codec = _compression.Compression.of(compression or "none")
+            non_finite = options.setdefault("non_finite", "pass")
+            momentum, passes = codec.momentum, non_finite == "pass" and codec.passes_non_finite
+        self._check_momentum(momentum)
+        if self._scaler is not None and not passes:
+            raise InvalidArgumentError(
+                "CommHookState: with a scaler, non-finite gradients must reach all workers, which "
+                "skip that step together; expected a store of non_finite=\"pass\" and another codec "
+                "than powersgd, thc and signsgd"
+            )
         self._owns_store = store is None
         self.store = params.store_of(
             store,
@@ -166,6 +179,11 @@ class CommHookState:
         buffer = bucket.buffer()
         is_sparse = buffer.layout == torch.sparse_coo  # then it is the bucket's only gradient
         values = buffer.to_dense() if is_sparse else buffer
+        # The GPU computes with the scale, so nothing waits for its value.
+        one = torch.ones((), device=values.device)
+        scale = None if self._scaler is None else cast(torch.Tensor, self._scaler.scale(one))
+        if scale is not None:
+            values.div_(scale)
         names, memories = self._name(bucket, values, [values] if is_sparse else bucket.gradients())
         for name, memory in zip(names, memories):
             self.store.push(name, memory, priority=self._priority[name])
@@ -178,6 +196,8 @@ class CommHookState:
                 try:
                     if error is not None:
                         raise error
+                    if scale is not None:
+                        values.mul_(scale)
                     result = values.to_sparse(buffer.sparse_dim()) if is_sparse else buffer
                 except Exception as failure:
                     self._fail(failure)

@@ -151,6 +151,25 @@ TEST_F(OneGpu, AGradientThatIsNotFiniteFailsTheStoreByName) {
       cluster);
 }
 
+TEST_F(OneGpu, AGradientThatIsNotFiniteReachesWorkersThatPassIt) {
+  ClusterOptions cluster;
+  cluster.store.pass_non_finite = true;
+  Run(
+      [&](KVStore& store) {
+        driver_.Launch(stream_, {}, memory_, [this] {
+          std::ranges::fill(memory_, 1.0f);
+          memory_[42] = std::numeric_limits<float>::quiet_NaN();
+        });
+        Awaited returned;
+        ASSERT_STATUS_OK(Push(store, place_, &returned));
+        ASSERT_STATUS_OK(returned.Await());
+        ASSERT_STATUS_OK(Pull(store, place_));
+        EXPECT_EQ(memory_[41], 1.0f);
+        EXPECT_TRUE(std::isnan(memory_[42]));
+      },
+      cluster);
+}
+
 TEST_F(OneGpu, WhatCannotBeReachedIsRefusedAndTheRoundIsStillToBePushed) {
   Run([&](KVStore& store) {
     driver_.SetCapturing(stream_, true);

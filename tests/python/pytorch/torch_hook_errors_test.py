@@ -56,6 +56,26 @@ def test_the_hook_with_momentum_in_the_codec(store, codec):
         made.exchange(None)  # before it looks at the bucket
 
 
+@pytest.mark.parametrize(
+    "options", [{"compression": "powersgd:rank=1"}, {"compression": "thc"}, {"non_finite": "stop"}]
+)
+def test_a_scaler_wants_non_finite_gradients_to_pass(options):
+    model, _ = model_and_sgd()
+    slimps.init(scheduler="127.0.0.1:1", num_workers=1, num_servers=1)
+    with refused("expected a store of non_finite=\"pass\" and another codec than powersgd"):
+        slimps.torch.CommHookState(
+            model.named_parameters(), scaler=torch.amp.GradScaler("cpu"), **options
+        )
+
+
+def test_a_scaler_beside_a_store_that_stops(store):
+    model, _ = model_and_sgd()
+    with refused("expected a store of non_finite=\"pass\""):
+        slimps.torch.CommHookState(
+            model.named_parameters(), scaler=torch.amp.GradScaler("cpu"), store=store
+        )
+
+
 def test_a_hook_that_is_refused_has_joined_no_job():
     model, _ = model_and_sgd()
     slimps.init(scheduler="127.0.0.1:1", num_workers=1, num_servers=1)

@@ -20,6 +20,7 @@ from torch_training import (
     STEPS,
     batches,
     farthest,
+    loss_of,
     mine,
     network,
     same_everywhere,
@@ -112,11 +113,10 @@ def copies_are_no_part_of_the_job(path):
         loaded = torch.load(io.BytesIO(file.getvalue()), weights_only=False)
         for other in (copied, averaged.module, loaded):
             assert farthest(other, model) == 0
-            ((_, state_of_copy),) = other._comm_hooks
         step(optimizer, model, *batch)
         averaged.update_parameters(model)
         another = torch.nn.parallel.DistributedDataParallel(network())
-        another.register_comm_hook(state_of_copy, slimps.torch.comm_hook)
+        another.register_comm_hook(copy.deepcopy(state), slimps.torch.comm_hook)
         try:
             step(OPTIMIZERS["sgd"](another), another, *batch)
         except slimps.FailedPreconditionError as error:
@@ -143,6 +143,62 @@ def a_refusal_in_the_hook_reaches_backward(path):
                 assert "got SGD with 0.8 in parameter group 0" in str(error), error
             else:
                 raise AssertionError("backward had no error")
+
+
+def scaled_step(scaler, optimizer, model, images, labels):
+    optimizer.zero_grad()
+    scaler.scale(loss_of(model, images, labels)).backward()
+    scaler.step(optimizer)
+    scaler.update()
+
+
+def a_scaler_changes_nothing(path, compression):
+    """The scale doubles every second step. Residuals would be of another scale's gradients."""
+    rank, plain, scaled = two_models(path)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=2)
+    with slimps.torch.CommHookState(
+        plain.module.named_parameters(), compression=compression, threshold=0
+    ) as state:
+        plain.register_comm_hook(state, slimps.torch.comm_hook)
+        names = scaled.module.named_parameters(prefix="scaled")
+        second = slimps.torch.CommHookState(names, scaler=scaler, store=state.store)
+        scaled.register_comm_hook(second, slimps.torch.comm_hook)
+        sgd, sgd_scaled = [torch.optim.SGD(one.parameters(), lr=0.05) for one in (plain, scaled)]
+        for images, labels in batches(8):
+            part = mine(rank, images, labels)
+            step(sgd, plain, *part)
+            scaled_step(scaler, sgd_scaled, scaled, *part)
+        assert scaler.get_scale() == 1024 * 2**4
+        assert farthest(plain, scaled) < 1e-6, farthest(plain, scaled)
+        assert farthest(plain.module, network()) > 1e-3, "nothing was learnt"
+        state.store.barrier()
+
+
+def all_skip_an_overflow(path, compression, pull_compression, shown):
+    """Worker 1's loss is infinite in one step, worker 0's is not."""
+    rank, _, model = two_models(path)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=100)
+    with slimps.torch.CommHookState(
+        model.module.named_parameters(),
+        compression=compression,
+        pull_compression=pull_compression,
+        threshold=None if compression == "none" else 0,
+        pull_threshold=None if pull_compression == "none" else 0,
+        scaler=scaler if shown == "shown" else None,
+    ) as state:
+        model.register_comm_hook(state, slimps.torch.comm_hook)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        for number, (images, labels) in enumerate(batches(8)):
+            images, labels = mine(rank, images, labels)
+            before = [parameter.detach().clone() for parameter in model.parameters()]
+            if number == 3 and rank == 1:
+                images = images * float("inf")
+            scaled_step(scaler, optimizer, model, images, labels)
+            same = all(torch.equal(old, new) for old, new in zip(before, model.parameters()))
+            assert same == (number == 3), number
+            assert scaler.get_scale() == (512 if number >= 3 else 1024), "as on the other worker"
+        assert all(bool(parameter.isfinite().all()) for parameter in model.parameters())
+        assert same_everywhere(state.store, model)
 
 
 def a_hook_that_fails_says_why(path):

@@ -32,6 +32,26 @@ def test_two_workers(scenario, tmp_path):
     jobs.run("torch_hook_scenarios", scenario, str(tmp_path / "group"))
 
 
+@pytest.mark.parametrize("compression", ["none", "1bit", "topk:ratio=0.1"])
+def test_a_scaler_changes_nothing(compression, tmp_path):
+    path = str(tmp_path / "group")
+    jobs.run("torch_hook_scenarios", "a_scaler_changes_nothing", path, compression)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("none", "none", "hidden"),
+        ("1bit", "none", "shown"),
+        ("2bit:threshold=0.01", "1bit", "shown"),
+    ],
+    ids=" ".join,
+)
+def test_all_skip_an_overflow(options, tmp_path):
+    path = str(tmp_path / "group")
+    jobs.run("torch_hook_scenarios", "all_skip_an_overflow", path, *options)
+
+
 def test_a_hook_that_fails_says_why(tmp_path):
     with jobs.Daemons(2, 1) as job:
         for rank in (0, 1):

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <memory>
 #include <random>
@@ -162,6 +163,20 @@ TEST_F(LevelProbeTest, SumsThatFp32CannotHoldAreLeftOut) {
   See(0, large);
   See(0, large);
   EXPECT_TRUE(Take().tensors.empty());
+}
+
+TEST_F(LevelProbeTest, AGradientThatIsNotFiniteSpoilsNoSum) {
+  Make(kLgreco, {600});
+  const std::vector<float> a = Normal(600, 1);
+  std::vector<float> bad = Normal(600, 2);
+  bad[3] = std::numeric_limits<float>::infinity();
+  Begin(1);
+  See(0, a);
+  Begin(2);
+  See(0, bad);
+  const Report report = Take();
+  ASSERT_EQ(report.tensors.size(), 1u);
+  EXPECT_NEAR(report.tensors[0].input_norm2, Norm2(a), 1e-3 * Norm2(a));
 }
 
 TEST_F(LevelProbeTest, WhatWasSummedUpGoesOnElsewhere) {

@@ -26,7 +26,9 @@ class PayloadMakerTest : public ::testing::Test {
     grad_buf_ = *device_->AllocateHost(gradient.size());
     std::ranges::copy(gradient, grad_buf_->floats().begin());
     float largest = 0;
-    for (const float x : gradient) largest = std::max(largest, std::abs(x));
+    for (const float x : gradient) {
+      largest = std::isnan(x) ? kInfinity : std::max(largest, std::abs(x));
+    }
     return maker.Make(
         {.tensor = &tensor_, .round = ++round_, .grad_buf = grad_buf_, .gradient_bound = largest},
         codec, compressor);
@@ -193,6 +195,27 @@ TEST_F(PayloadMakerTest, AValueBeyondHalfPrecisionStepsMomentumOnce) {
   PayloadMaker encoding({.grad_scale = 2});
   EXPECT_EQ(SentRaw(encoding, {1, 1e6f}, *half_dgc, *half_dgc), (Floats{2, 2e6f}));
   EXPECT_EQ(SentRaw(encoding, {1, 1e6f}, *half_dgc, *half_dgc), (Floats{3, 3e6f}));
+}
+
+TEST_F(PayloadMakerTest, WhatIsNotFinitePassesAndChangesNoState) {
+  PayloadMaker maker({.grad_scale = 2, .pass_non_finite = true});
+  const auto topk = MakeCodecOrDie("topk:k=1"), dgc = MakeCodecOrDie("dgc:k=1,mu=0.5");
+  EXPECT_EQ(Sent(maker, {1, 4}, *topk, *topk), (Floats{0, 8}));
+  EXPECT_EQ(SentRaw(maker, {kInfinity, 4}, *topk, *topk), (Floats{kInfinity, 8}));
+  EXPECT_EQ(SentRaw(maker, {4, -kInfinity}, *none_, *topk), (Floats{8, -kInfinity}));
+  EXPECT_TRUE(std::isnan(SentRaw(maker, {std::nanf(""), 1}, *topk, *topk)[0]));
+  EXPECT_EQ(SentRaw(maker, {3e38f, 1}, *topk, *topk), (Floats{kInfinity, 2})) << "by its scale";
+  EXPECT_EQ(Sent(maker, {4, 1}, *topk, *topk), (Floats{10, 0})) << "with the residual 2";
+  PayloadMaker with_momentum({.grad_scale = 2, .pass_non_finite = true});
+  EXPECT_EQ(SentRaw(with_momentum, {1, 1}, *none_, *dgc), (Floats{2, 2}));
+  EXPECT_EQ(SentRaw(with_momentum, {1, kInfinity}, *none_, *dgc), (Floats{2, kInfinity}));
+  EXPECT_EQ(SentRaw(with_momentum, {1, kInfinity}, *dgc, *dgc), (Floats{2, kInfinity}));
+  EXPECT_EQ(SentRaw(with_momentum, {1, 1}, *none_, *dgc), (Floats{3, 3}));
+  const auto votes = MakeCodecOrDie("signsgd");
+  for (const Codec* codec : {none_.get(), votes.get()}) {
+    const auto refused = Push(maker, {kInfinity, 1}, *codec, *votes);
+    EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument) << refused.status();
+  }
 }
 
 TEST_F(PayloadMakerTest, BitBufMemoryIsUsedAgain) {
