@@ -77,7 +77,7 @@ class PayloadMaker final {
   // Encodes the part with `codec`. `compressor` is the codec that compresses in this job; it may be
   // the same one. If `codec` cannot carry a value that fp32 can (fp16 ends at 65504), the partition
   // travels raw in this round.
-  // InvalidArgument: with pass_non_finite, the gradient is not finite and `compressor` counts votes.
+  // InvalidArgument: it passes what is not finite, the gradient is not, and `compressor` votes.
   // InvalidArgument: gradient and residual together exceed fp32; the message names key, partition
   // and element.
   [[nodiscard]] absl::StatusOr<MadePayload> Make(const GradientPart& part, const Codec& codec,
