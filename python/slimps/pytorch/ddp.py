@@ -88,8 +88,8 @@ class CommHookState:
         if self._scaler is not None and not passes:
             raise InvalidArgumentError(
                 "CommHookState: with a scaler, non-finite gradients must reach all workers, which "
-                "skip that step together; expected a store of non_finite=\"pass\" and another codec "
-                "than powersgd, thc and signsgd"
+                "skip that step together; expected a store of non_finite=\"pass\" and another "
+                "codec than powersgd, thc and signsgd"
             )
         self._owns_store = store is None
         self.store = params.store_of(
