@@ -20,6 +20,13 @@ torchrun with DMLC_* set for the servers. Errors are subclasses of slimps.Error.
 a worker has exchanged to TensorBoard.
 """
 
+import torch as _torch
+
+if [int(number) for number in _torch.__version__.split(".")[:2]] < [2, 4]:
+    raise ImportError(
+        "slimps.torch: expected torch 2.4 or newer, got torch %s" % _torch.__version__
+    )
+
 from slimps.pytorch.ddp import CommHookState, comm_hook
 from slimps.pytorch.distributed import DistributedOptimizer
 from slimps.pytorch.params import broadcast_parameters

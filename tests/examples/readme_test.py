@@ -52,7 +52,7 @@ class Programs(unittest.TestCase):
             path = os.path.join(self.folder, "program.py")
             with open(path, "w", encoding="utf-8") as script:
                 script.write(program)
-            said = self.run_well("/usr/bin/python3", "-u", path)
+            said = self.run_well(os.environ["SLIMPS_TORCH2_PYTHON"], "-u", path)
             printed = [
                 float(number)
                 for number in re.findall(r"worker0\| step \d+: .* ([\d.]+)$", said, re.MULTILINE)

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Workers of jobs that save and load checkpoints: checkpoint_scenarios.py SCENARIO DIRECTORY."""
 
-import sys
-
 import numpy as np
+import scenario
 import slimps
 
 SHAPES = {"dense.weight": (60, 50), "dense.bias": (60,), "scalar": (1,)}
@@ -73,4 +72,4 @@ def loads(directory):
 
 
 if __name__ == "__main__":
-    {"saves": saves, "loads": loads}[sys.argv[1]](sys.argv[2])
+    scenario.play(globals())

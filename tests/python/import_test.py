@@ -41,6 +41,13 @@ def test_numpy_is_missing_or_too_old(tmp_path, numpy, complaint):
     )
 
 
+@pytest.mark.parametrize("version", ["1.13.1+cpu", "2.3.1"])
+def test_torch_is_too_old(tmp_path, version):
+    (tmp_path / "torch.py").write_text("__version__ = %r" % version)
+    said = said_by("import slimps.torch", tmp_path)
+    assert said == "ImportError: slimps.torch: expected torch 2.4 or newer, got torch " + version
+
+
 def test_another_machine():
     said = said_by("import platform; platform.machine = lambda: 'aarch64'; import slimps")
     assert said == (

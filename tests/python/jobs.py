@@ -21,16 +21,18 @@ class Daemons(process_cluster.ProcessCluster):
 
 
 def run(script, *arguments, workers=2, servers=2):
-    """Runs the scenario in all workers, which must end well. Returns what they printed, by rank."""
+    """Runs the scenario in all workers, which must end well and have said "done".
+
+    Returns what they printed, by rank.
+    """
     with Daemons(workers, servers) as job:
         for rank in range(workers):
             job.start_scenario(rank, script, *arguments)
         names = ["worker%d" % rank for rank in range(workers)]
         ends = job.wait_for_end(names, 120.0)
         said = [job.output(name) for name in names]
-        assert set(ends.values()) == {0}, "\n".join(
-            "--- %s\n%s" % pair for pair in zip(names, said)
-        )
+        well = set(ends.values()) == {0} and all("done" in one.splitlines() for one in said)
+        assert well, "\n".join("--- %s\n%s" % pair for pair in zip(names, said))
         return said
 
 

@@ -24,7 +24,6 @@ OPTIMIZER_SCENARIOS = [
     "async_steps_at_each_push",
     "a_bounded_lead",
     "optimizer_states_are_saved_and_loaded",
-    "torch_tensors",
 ]
 
 
@@ -36,6 +35,11 @@ def test_two_workers(scenario):
 @pytest.mark.parametrize("scenario", OPTIMIZER_SCENARIOS)
 def test_two_workers_whose_servers_step(scenario):
     jobs.run("optimizer_scenarios", scenario)
+
+
+def test_a_scenario_that_is_a_generator_was_not_played():
+    with pytest.raises(AssertionError, match="<generator object a_generator at"):
+        jobs.run("scenarios", "a_generator")
 
 
 def test_four_workers_sum():

@@ -6,10 +6,10 @@ A failed assertion ends the worker, and the test.
 
 import os
 import queue
-import sys
 import tempfile
 
 import numpy as np
+import scenario
 import slimps
 from filled import SHAPE, expect, full
 
@@ -227,4 +227,4 @@ def torch_tensors():
 
 
 if __name__ == "__main__":
-    globals()[sys.argv[1]]()
+    scenario.play(globals())

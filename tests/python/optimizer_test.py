@@ -200,9 +200,8 @@ def test_torch_optimizers_are_read():
     )
     adamw = told(optimizer.from_any(torch.optim.AdamW(weights())))
     assert (adamw["kind"], adamw["weight_decay"]) == ("ADAMW", 0.01)
-    if hasattr(torch, "compile"):  # since torch 2
-        decoupled = torch.optim.Adam(weights(), decoupled_weight_decay=True)
-        assert told(optimizer.from_any(decoupled))["kind"] == "ADAMW"
+    decoupled = torch.optim.Adam(weights(), decoupled_weight_decay=True)
+    assert told(optimizer.from_any(decoupled))["kind"] == "ADAMW"
 
 
 @pytest.mark.parametrize(

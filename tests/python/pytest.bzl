@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of the Python package: each runs with Debian's Python and, as NAME_torch2, with torch 2."""
+"""Tests of the Python package: each runs with Debian's numpy 1 and, as NAME_torch2, with numpy 2.
+
+Tests that import torch run with torch 2 alone.
+"""
 
 JOB = [
     "//scheduler:slimps_scheduler",
     "//server:slimps_server",
     "//tests/cluster/processes:process_cluster.py",
     "//tests/python:jobs.py",
+    "//tests/python:scenario.py",
     "//tests/repo:eventually.py",
 ]
 
@@ -31,7 +35,7 @@ def pytest(name, size = "medium", data = [], debian = True, torch2 = True, tags 
       name: the test's file, without its suffix.
       size: as of any test.
       data: what it needs beside the package, and JOB if it starts one.
-      debian: run it with Debian's numpy and torch 1.13.
+      debian: run it with Debian's numpy. False for what imports torch: Debian's is too old.
       torch2: run it with numpy 2 and torch 2, too. `tools/slimps test` makes that environment.
       tags: further tags.
       timeout: as of any test, where it is not the size's.

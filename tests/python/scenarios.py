@@ -7,6 +7,7 @@ What they push is what they can pull. A failed assertion ends the worker, and th
 import sys
 
 import numpy as np
+import scenario
 import slimps
 from filled import SHAPE, expect, full
 
@@ -285,5 +286,9 @@ def an_exit_within_a_store_tells_the_others():
         raise AssertionError("the round was complete")
 
 
+def a_generator():
+    yield "never run"
+
+
 if __name__ == "__main__":
-    globals()[sys.argv[1]]()
+    scenario.play(globals())

@@ -162,3 +162,4 @@ def main(seed, optimizer):
 
 if __name__ == "__main__":
     main(int(sys.argv[1]), sys.argv[2])
+    print("done")

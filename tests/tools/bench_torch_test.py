@@ -8,6 +8,7 @@ import contextlib
 import io
 import json
 import os
+import subprocess
 import unittest
 from unittest import mock
 
@@ -121,6 +122,11 @@ class FiguresTest(unittest.TestCase):
 
 class RunTest(folder_case.FolderCase):
     def test_all_systems_train(self):
+        python = os.environ["SLIMPS_TORCH2_PYTHON"]
+        if subprocess.run(
+            [python, "-c", "import torchvision"], stderr=subprocess.DEVNULL
+        ).returncode:
+            self.skipTest("the environment of tests has no torchvision")
         reason = net.why_not("cubic")
         if reason:
             self.skipTest(reason)
@@ -133,6 +139,7 @@ class RunTest(folder_case.FolderCase):
                     "--warmup=1",
                     "--repeats=1",
                     "--programs=" + os.getcwd(),  # laid out as bazel-bin is
+                    "--python=" + python,
                     "--json=" + self.path("t.json"),
                 ]
             )
@@ -155,7 +162,13 @@ class RunTest(folder_case.FolderCase):
         ), contextlib.redirect_stderr(io.StringIO()):
             with self.assertRaisesRegex(setup.SetupError, "(?s)worker.*no such model"):
                 bench.main(
-                    ["--systems=gloo", "--batch=2", "--repeats=1", "--programs=" + os.getcwd()]
+                    [
+                        "--systems=gloo",
+                        "--batch=2",
+                        "--repeats=1",
+                        "--programs=" + os.getcwd(),
+                        "--python=/usr/bin/python3",
+                    ]
                 )
 
 

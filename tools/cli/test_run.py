@@ -37,6 +37,12 @@ OPTIONAL = [
 ]
 
 
+# What targets that may contain optional tests begin with.
+_WITH_OPTIONAL = ("//...", "//tests/...") + tuple(
+    "//tests/" + name for name in ("examples", "launch", "python", "tools")
+)
+
+
 def newest_python():
     """Returns the newest Python in PATH: the wheel is tried under it, too."""
     for minor in range(30, 8, -1):
@@ -140,7 +146,7 @@ def optional_tests(targets, left_out):
     which says how to leave them out.
     """
     options = ["--test_tag_filters=" + ",".join("-" + tag for tag in left_out)] if left_out else []
-    if not any(target.startswith(("//...", "//tests/...", "//tests/python")) for target in targets):
+    if not any(target.startswith(_WITH_OPTIONAL) for target in targets):
         return options
     for tag, _, make in OPTIONAL:
         if tag in left_out:

@@ -44,12 +44,8 @@ class Backward:
             if backward is not None:
                 backward._count(index)
 
-        if hasattr(parameter, "register_post_accumulate_grad_hook"):  # since torch 2.1
-            return parameter.register_post_accumulate_grad_hook(completed)
-        accumulator = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
-        handle = accumulator.register_hook(completed)
-        handle.accumulator = accumulator  # autograd itself holds it weakly
-        return handle
+        register: Any = getattr(parameter, "register_post_accumulate_grad_hook")
+        return register(completed)
 
     def _count(self, index: int) -> None:
         self._passes[index] += 1

@@ -13,7 +13,6 @@ from slimps.pytorch import gpu, params
 
 _SAMPLED = 32  # elements of a tensor
 _NONE = np.empty(0, np.int32)
-_LOOKED_THROUGH = 10  # gradients are compared in this many first steps, then in every 10th step
 
 
 def _sample(array: np.ndarray) -> np.ndarray:
@@ -62,34 +61,15 @@ class Weights:
 
 
 class Sent(NamedTuple):
-    """A gradient that was sent.
-
-    torch does not count changes through `.data`, which its own clip_grad_value_ makes. To find
-    these, a sum over all bits is compared. That takes time, so it is done on the CPU alone, in the
-    first steps and in every 10th step: a script that changes gradients does so in every step.
-    """
+    """A gradient that was sent. torch counts its changes, as those of clip_grad_norm_."""
 
     gradient: torch.Tensor
     version: int
-    bits: Optional[int]
 
     @classmethod
-    def now(cls, gradient: torch.Tensor, step: int) -> "Sent":
-        """Returns the record of a gradient sent in step `step`, from 0."""
-        looks = step < _LOOKED_THROUGH or step % _LOOKED_THROUGH == 0
-        looks = looks and not gpu.is_on(gradient)
-        return cls(gradient, gradient._version, _sum_of_bits(gradient) if looks else None)
+    def now(cls, gradient: torch.Tensor) -> "Sent":
+        return cls(gradient, gradient._version)
 
     def is_still(self, gradient: Optional[torch.Tensor]) -> bool:
-        """True if `gradient` is the tensor that was sent, and unchanged."""
-        return (
-            gradient is self.gradient
-            and gradient._version == self.version
-            and (self.bits is None or self.bits == _sum_of_bits(gradient))
-        )
-
-
-def _sum_of_bits(gradient: torch.Tensor) -> int:
-    if gradient.layout == torch.sparse_coo:
-        gradient = gradient.detach()._values()
-    return int(params.bits_of(gradient.contiguous()).sum(dtype=np.int32))
+        """True if `gradient` is the tensor that was sent, and torch has counted no change."""
+        return gradient is self.gradient and gradient._version == self.version

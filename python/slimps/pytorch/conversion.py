@@ -78,7 +78,7 @@ def convert(
             )
         return _optimizer.SGD(momentum=options["momentum"], nesterov=options["nesterov"], **common)
     beta1, beta2 = options["betas"]
-    # torch 2's Adam(decoupled_weight_decay=True) is AdamW.
+    # Adam(decoupled_weight_decay=True) is AdamW.
     decoupled = kind == "AdamW" or optimizer.param_groups[0].get("decoupled_weight_decay", False)
     if freeze_after is not None:
         if not decoupled and any(group["weight_decay"] for group in optimizer.param_groups):

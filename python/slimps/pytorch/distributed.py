@@ -351,7 +351,7 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
             self._exchange.on_gradient(index, gradient)
         else:
             self._exchange.on_gradient(index, params.gradient_memory(gradient, name))
-        self._out[index] = changes.Sent.now(gradient, self._steps)
+        self._out[index] = changes.Sent.now(gradient)
 
     def _tell_hyper(self) -> None:
         """Tells the servers the groups' learning rates and weight decays, once per step.

@@ -35,9 +35,7 @@ def find(optimizer: torch.optim.Optimizer, named: Optional[params.Named]) -> Par
     for number, group in enumerate(optimizer.param_groups):
         for place, parameter in enumerate(group["params"]):
             group_of[id(parameter)] = number
-            names = group.get(
-                "param_names"
-            )  # torch 2: of optimizers that were given named_parameters()
+            names = group.get("param_names")  # of optimizers that were given named_parameters()
             ordered.append((names[place] if names else "group%d.%d" % (number, place), parameter))
     given = ordered
     if named is not None:

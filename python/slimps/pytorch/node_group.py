@@ -2,8 +2,7 @@
 """What the workers of a node add up in: a process group of torch's gloo, or of its NCCL on GPUs.
 
 A group does not use torch.distributed's default group, which a script may have or make: its members
-find each other at a TCP store, on a free port of the leader's loopback interface (of all interfaces
-with torch 1.13).
+find each other at a TCP store, on a free port of the leader's loopback interface.
 """
 
 from __future__ import annotations
@@ -25,15 +24,14 @@ NO_GPU = -1
 
 
 def tcp_store(port: int, timeout_s: float) -> Any:
-    """Connects to the store at `port`; 0: makes one. torch 1.13's listens on all interfaces."""
+    """Connects to the store at `port`; 0: makes one."""
     timeout = datetime.timedelta(seconds=timeout_s)
     of: Any = distributed  # its types lack TCPStore
-    if port or "master_listen_fd" not in of.TCPStore.__init__.__doc__:
-        return of.TCPStore(_HOST, port, None, not port, timeout, False)
+    if port:
+        return of.TCPStore(_HOST, port, None, False, timeout, False)
     listening = socket.create_server((_HOST, 0))
     port = listening.getsockname()[1]
-    of_listening = {"master_listen_fd": listening.detach()}
-    return of.TCPStore(_HOST, port, None, True, timeout, False, **of_listening)
+    return of.TCPStore(_HOST, port, None, True, timeout, False, master_listen_fd=listening.detach())
 
 
 def gloo(store: Any, rank: int, size: int, timeout_s: float) -> Any:

@@ -49,7 +49,7 @@ def of(gradient: torch.Tensor, name: str) -> Tuple[np.ndarray, np.ndarray]:
 
     InvalidArgumentError: it is sparse in more than its first dimension.
     """
-    if gradient._nnz() == 0:  # of any form: torch 1.13's zero_() leaves another one
+    if gradient._nnz() == 0:  # of any form
         return np.empty(0, np.int64), np.empty(0, np.float32)
     if gradient.sparse_dim() != 1:
         raise InvalidArgumentError(

@@ -8,11 +8,11 @@ import ctypes
 import gc
 import queue
 import signal
-import sys
 import threading
 import time
 
 import numpy as np
+import scenario
 import slimps
 from gpu_arrays import DlpackArray, GpuArray, cuda
 from slimps import native
@@ -380,6 +380,6 @@ def ctrl_c_ends_the_wait_for_a_copy():
 
 
 if __name__ == "__main__":
-    globals()[sys.argv[1]]()
+    scenario.play(globals())
     gc.collect()
     assert cuda.slimps_fake_misuses() == b"", cuda.slimps_fake_misuses().decode()

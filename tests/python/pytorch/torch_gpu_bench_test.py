@@ -65,8 +65,7 @@ def test_all_systems_train(bench):
         of_them = [name for name, made in gpu_tables.SYSTEMS.items() if workers in made.workers]
         assert list(rows) == of_them
         for name, row in rows.items():
-            # gloo of torch 1.13 cannot sum bf16.
-            assert len(row.get("step_ms_of_repeats", [])) == 2 or name == "ddp_bf16", row
+            assert len(row.get("step_ms_of_repeats", [])) == 2, row
     model, _, _ = gpu_models.make("small_resnet", 1, "cpu")
     size = sum(4 * parameter.numel() for parameter in model.parameters())
     for codec in ("1bit", "2bit"):

@@ -8,11 +8,11 @@ gradients are copied into the library's GPU memory, where slimps must find them.
 import contextlib
 import ctypes
 import gc
-import sys
 import time
 import weakref
 from unittest import mock
 
+import scenario
 import slimps
 import slimps.torch
 import torch
@@ -290,7 +290,6 @@ def half_precision_beside_compression_is_refused():
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
-    globals()[sys.argv[1]]()
+    scenario.play(globals())
     gc.collect()
     assert cuda.slimps_fake_misuses() == b"", cuda.slimps_fake_misuses().decode()

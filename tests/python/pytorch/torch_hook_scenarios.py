@@ -7,8 +7,8 @@ See torch_scenarios.py.
 import copy
 import io
 import os
-import sys
 
+import scenario
 import slimps
 import slimps.torch
 import torch
@@ -233,6 +233,4 @@ def a_hook_that_fails_says_why(path):
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
-    globals()[sys.argv[1]](*sys.argv[2:])
-    print("done")
+    scenario.play(globals())

@@ -73,7 +73,7 @@ def test_names_are_those_of_the_model_itself():
 
 
 class DTensor(torch.Tensor):
-    """Stands in for torch.distributed's, which torch 1.13 lacks."""
+    """Stands in for torch.distributed's, which needs a process group."""
 
 
 def test_sharded_tensors_are_refused_by_name():
@@ -88,21 +88,19 @@ def test_sharded_tensors_are_refused_by_name():
         )
 
 
-if hasattr(torch, "compile"):  # since torch 2
-
-    def test_an_optimizer_that_was_given_names_and_its_hooks():
-        model = torch.nn.Linear(2, 1)
-        with jobs.lone_store() as store:
-            optimizer = slimps.torch.DistributedOptimizer(
-                torch.optim.SGD(model.named_parameters(), lr=0.1), store=store
-            )
-            assert store.has_key("weight") and store.has_key("bias")
-            seen = []
-            optimizer.register_step_post_hook(lambda *_: seen.append("step"))
-            optimizer.register_state_dict_post_hook(lambda _, state: seen.append(sorted(state)))
-            optimizer.register_load_state_dict_post_hook(lambda _: seen.append("load"))
-            optimizer.load_state_dict(optimizer.state_dict())
-            optimizer.step()
-            assert seen == [["param_groups", "state"], "load", "step"], seen
-            optimizer.param_groups[0]["lr"] = 0.5
-            assert optimizer._wrapped.param_groups[0]["lr"] == 0.5
+def test_an_optimizer_that_was_given_names_and_its_hooks():
+    model = torch.nn.Linear(2, 1)
+    with jobs.lone_store() as store:
+        optimizer = slimps.torch.DistributedOptimizer(
+            torch.optim.SGD(model.named_parameters(), lr=0.1), store=store
+        )
+        assert store.has_key("weight") and store.has_key("bias")
+        seen = []
+        optimizer.register_step_post_hook(lambda *_: seen.append("step"))
+        optimizer.register_state_dict_post_hook(lambda _, state: seen.append(sorted(state)))
+        optimizer.register_load_state_dict_post_hook(lambda _: seen.append("load"))
+        optimizer.load_state_dict(optimizer.state_dict())
+        optimizer.step()
+        assert seen == [["param_groups", "state"], "load", "step"], seen
+        optimizer.param_groups[0]["lr"] = 0.5
+        assert optimizer._wrapped.param_groups[0]["lr"] == 0.5

@@ -8,9 +8,9 @@ taken for NCCL. They import torch_gpu_scenarios, which wants the tests' own libc
 import contextlib
 import gc
 import os
-import sys
 from unittest import mock
 
+import scenario
 import slimps
 import slimps.torch
 import torch
@@ -135,5 +135,4 @@ def nccl_sums_as_gloo():
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
-    globals()[sys.argv[1]](*sys.argv[2:])
+    scenario.play(globals())

@@ -6,9 +6,9 @@ A failed assertion ends the worker, and the test.
 
 import copy
 import os
-import sys
 
 import numpy as np
+import scenario
 import slimps
 import slimps.torch
 import torch
@@ -343,4 +343,4 @@ def refused(kind, words, call):
 
 
 if __name__ == "__main__":
-    globals()[sys.argv[1]](*sys.argv[2:])
+    scenario.play(globals())

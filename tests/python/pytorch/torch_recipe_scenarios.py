@@ -5,8 +5,8 @@ Each is a training as docs/migrate-from-ddp.md writes it, beside one process wit
 """
 
 import os
-import sys
 
+import scenario
 import slimps
 import slimps.torch
 import torch
@@ -119,5 +119,4 @@ def lightning_with_the_hook(path):
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
-    globals()[sys.argv[1]](*sys.argv[2:])
+    scenario.play(globals())

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A model with a sparse embedding, and what workers of torch_rows_test.py run."""
 
-import sys
-
+import scenario
 import slimps.torch
 import torch
 
@@ -58,4 +57,4 @@ def loss_of(model, number, worker):
 
 
 if __name__ == "__main__":
-    globals()[sys.argv[1]](*sys.argv[2:])
+    scenario.play(globals())

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A run that goes through, one that saves half way, and one that resumes from there."""
 
-import sys
-
+import scenario
 import slimps
 import slimps.torch
 import torch
@@ -98,6 +97,4 @@ def resume(path, name):
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
-    globals()[sys.argv[1]](*sys.argv[2:])
-    print("done")
+    scenario.play(globals())

@@ -4,8 +4,7 @@
 A failed assertion ends the worker, and the test.
 """
 
-import sys
-
+import scenario
 import slimps
 import slimps.torch
 import torch
@@ -21,39 +20,8 @@ from torch_training import (
 )
 
 
-class StandInScaler:
-    """Does what torch 2's GradScaler does with an optimizer of _step_supports_amp_scaling.
-
-    torch 1.13's own needs CUDA.
-    """
-
-    def __init__(self, _device, init_scale, growth_interval):
-        assert growth_interval == 1
-        self._scale = torch.tensor(init_scale)
-
-    def scale(self, loss):
-        return loss * self._scale
-
-    def step(self, optimizer):
-        assert optimizer._step_supports_amp_scaling
-        gradients = [
-            parameter.grad for group in optimizer.param_groups for parameter in group["params"]
-        ]
-        self._found = torch.tensor(float(not all(bool(one.isfinite().all()) for one in gradients)))
-        optimizer.grad_scale, optimizer.found_inf = self._scale, self._found
-        optimizer.step()
-        del optimizer.grad_scale, optimizer.found_inf
-
-    def update(self):
-        self._scale = self._scale * (0.5 if self._found else 2.0)
-
-    def get_scale(self):
-        return float(self._scale)
-
-
 def scaler_of_1024():
-    made = torch.amp.GradScaler if hasattr(torch.amp, "GradScaler") else StandInScaler
-    return made("cpu", init_scale=1024.0, growth_interval=1)
+    return torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=1)
 
 
 def gradients_that_a_scaler_scaled():
@@ -133,6 +101,4 @@ def a_worker_leaves_before_its_first_step():
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
-    globals()[sys.argv[1]]()
-    print("done")
+    scenario.play(globals())

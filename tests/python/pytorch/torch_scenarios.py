@@ -6,8 +6,8 @@ A failed assertion ends the worker, and the test.
 
 import copy
 import os
-import sys
 
+import scenario
 import slimps
 import slimps.torch
 import torch
@@ -49,7 +49,7 @@ def equals_the_joint_batch(kind):
             rank = optimizer.store.rank
             step(optimizer, model, *mine(rank, images, labels))
             schedule.step()
-            assert farthest(model, by_halves) <= ROUNDING, farthest(model, by_halves)
+            assert farthest(model, by_halves) <= ROUNDING[kind], farthest(model, by_halves)
         assert optimizer.param_groups[0]["lr"] == references[0].param_groups[0]["lr"]
         assert same_everywhere(optimizer.store, model)
     assert farthest(model, alone) < 1e-5, farthest(model, alone)
@@ -76,7 +76,7 @@ def has_the_weights_of_ddp(device, path):
             part = [one.to(device) for one in mine(rank, images, labels)]
             step(reference, ddp, *part)
             step(optimizer, model, *part)
-        assert farthest(model, theirs) <= ROUNDING, farthest(model, theirs)
+        assert farthest(model, theirs) <= ROUNDING["sgd"], farthest(model, theirs)
 
 
 def the_backup_model_is_one_local_step_ahead():
@@ -260,9 +260,9 @@ def half_precision_parameters(dtype):
                 for parameter, master in zip(alone.parameters(), masters):
                     parameter.copy_(master)
             step(optimizer, model, *mine(rank, images, labels))
-            assert farthest(model, alone) <= (ROUNDING and 0.01), farthest(model, alone)
+            assert farthest(model, alone) <= ROUNDING["sgd"], farthest(model, alone)
             with optimizer.global_weights():
-                assert farthest(model, alone) <= (ROUNDING and 0.01), farthest(model, alone)
+                assert farthest(model, alone) <= ROUNDING["sgd"], farthest(model, alone)
 
 
 def compiled_models_keep_their_names():
@@ -386,6 +386,4 @@ def values_are_broadcast():
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
-    globals()[sys.argv[1]](*sys.argv[2:])
-    print("done")
+    scenario.play(globals())

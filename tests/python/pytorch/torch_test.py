@@ -45,16 +45,13 @@ def test_training_equals_ddp_over_gloo(device, tmp_path):
     jobs.run("torch_scenarios", "has_the_weights_of_ddp", device, path)
 
 
-# torch 1.13 has no convolutions in float16 on the CPU.
-@pytest.mark.parametrize("dtype", ["bfloat16"] + ["float16"] * hasattr(torch, "compile"))
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_half_precision(dtype):
     jobs.run("torch_scenarios", "half_precision_parameters", dtype)
 
 
-if hasattr(torch, "compile"):  # since torch 2
-
-    def test_compiled_models_keep_their_names():
-        jobs.run("torch_scenarios", "compiled_models_keep_their_names")
+def test_compiled_models_keep_their_names():
+    jobs.run("torch_scenarios", "compiled_models_keep_their_names")
 
 
 @pytest.mark.parametrize("name", ["compressed", "onebit_adam", "policy"])

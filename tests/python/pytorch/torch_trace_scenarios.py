@@ -4,8 +4,7 @@
 See torch_scenarios.py.
 """
 
-import sys
-
+import scenario
 import slimps
 import slimps.torch
 import torch
@@ -43,4 +42,4 @@ def train(model, optimizer, rank):
 
 
 if __name__ == "__main__":
-    globals()[sys.argv[1]](sys.argv[2])
+    scenario.play(globals())

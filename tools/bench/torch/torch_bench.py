@@ -89,6 +89,13 @@ def make_parser():
         metavar="S",
         help="seconds that one job may take (600)",
     )
+    parser.add_argument(
+        "--python",
+        metavar="PATH",
+        default=python_package.PYTHON,
+        help="a Python with torch 2.4 or newer and torchvision (default %(default)s, whose torch is "
+        "older on Debian 12)",
+    )
     parser.add_files("daemons and package")
     return parser
 
@@ -121,6 +128,7 @@ class TorchJob(jobs.Job):
             network, programs, options.nodes, "together", options.link, timeout=options.timeout
         )
         self.package = package
+        self.python = options.python
         self.uses_servers = uses_servers
 
     def start_daemons(self, root, sizes, folder):
@@ -147,7 +155,7 @@ class TorchJob(jobs.Job):
         return (
             ["env"]
             + ["%s=%s" % item for item in environment.items()]
-            + [python_package.PYTHON, "-u", WORKER, "--report=" + report]
+            + [self.python, "-u", WORKER, "--report=" + report]
         )
 
 
