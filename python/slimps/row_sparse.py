@@ -21,7 +21,8 @@ def as_ids(value: Any, what: str) -> np.ndarray:
     """Returns row ids as contiguous int64 in one dimension.
 
     `value` is an array of any shape except a scalar, of ints or of whole numbers of a floating
-    type.
+    type. A floating type's numbers must be below the first one that may stand for its neighbour:
+    2,048 in float16, 2^24 in float32.
 
     Raises
         InvalidArgumentError: `value` is anything else.
@@ -40,6 +41,14 @@ def as_ids(value: Any, what: str) -> np.ndarray:
         raise InvalidArgumentError(
             "%s: expected an array of ints, got shape %s of %s" % (what, ids.shape, ids.dtype)
         )
+    if ids.dtype.kind == "f":
+        exact = 2 ** (np.finfo(ids.dtype).nmant + 1)
+        beyond = ids[np.abs(ids) >= exact]
+        if beyond.size:
+            raise InvalidArgumentError(
+                "%s: expected an array of ints, got %d in %s, which is exact below %d alone"
+                % (what, beyond[0], ids.dtype, exact)
+            )
     return np.ascontiguousarray(ids, dtype=np.int64).reshape(-1)
 
 

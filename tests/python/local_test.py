@@ -100,7 +100,8 @@ def test_row_ids_one_for_each_key_or_out(store):
     assert one.indices.tolist() == [0, 1, 3] and two.indices.tolist() == [
         2
     ], "MXNet's arrays are float32 by default"
-    for wrong in (np.array([0.5]), np.array([np.nan]), np.array([np.inf]), 2):
+    inexact = (np.array([2048], np.float16), np.array([2.0**24], np.float32))
+    for wrong in (np.array([0.5]), np.array([np.nan]), np.array([np.inf]), 2, *inexact):
         with pytest.raises(
             slimps.InvalidArgumentError, match="row_ids of key 'd': expected an array of ints"
         ):

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from typing import List, NamedTuple, Optional, Tuple
+import itertools
+from typing import List, NamedTuple, Optional
 
 import numpy as np
 import torch
@@ -17,47 +18,81 @@ _NONE = np.empty(0, np.int32)
 
 def _sample(array: np.ndarray) -> np.ndarray:
     """Returns a view of some elements. The stride is odd, so that not all are of one column."""
-    return array.reshape(-1)[:: -(-array.size // _SAMPLED) | 1]
+    flat = array.transpose(np.argsort([-stride for stride in array.strides], kind="stable"))
+    return flat.reshape(-1)[:: -(-array.size // _SAMPLED) | 1]
 
 
 class Weights:
     """The parameters. Between mark() and check(), only the servers may change them.
 
     torch counts changes of a tensor, except those through `.data` or numpy. To find these, a few
-    elements of each parameter on the CPU are compared.
+    elements of each parameter on the CPU are compared. A parameter that a script has moved, as
+    Module.to() does it, or cuDNN's flatten_parameters, may have the same values as before.
     """
 
-    def __init__(self, names: List[str], parameters: List[torch.Tensor]) -> None:
-        samples = [
-            _NONE if gpu.is_on(parameter) else _sample(params.bits_of(parameter))
-            for parameter in parameters
-        ]
-        # A parameter on a GPU may move, as cuDNN's flatten_parameters does it.
-        addresses = [0 if gpu.is_on(one) else one.data_ptr() for one in parameters]
-        self._watched = list(zip(names, parameters, addresses, samples))
-        self._marks: List[Tuple[int, bytes]] = []
+    def __init__(
+        self, names: List[str], parameters: List[torch.Tensor], masters: params.Masters
+    ) -> None:
+        self._names = names
+        self._parameters = parameters
+        self._masters = masters
+        self._marks: List[_Mark] = []
 
     def mark(self) -> None:
         """Notes that the parameters now are as they should be."""
         self._marks = [
-            (parameter._version, sample.tobytes()) for _, parameter, _, sample in self._watched
+            _Mark.of(*one) for one in itertools.zip_longest(self._parameters, self._marks)
         ]
 
     def check(self) -> None:
-        """Raises FailedPreconditionError if a parameter was changed or moved since mark()."""
-        for (name, parameter, address, sample), (version, values) in zip(
-            self._watched, self._marks
+        """Raises FailedPreconditionError if a parameter was changed since mark()."""
+        changed = self.find_change()
+        if changed is not None:
+            raise FailedPreconditionError(
+                "%s; load weights before the DistributedOptimizer is made" % changed
+            )
+
+    def find_change(self) -> Optional[str]:
+        """Returns, in words, which parameter was changed since mark(); None: none was."""
+        for index, (name, parameter, mark) in enumerate(
+            zip(self._names, self._parameters, self._marks)
         ):
-            if (
-                (address and parameter.data_ptr() != address)
-                or parameter._version != version
-                or sample.tobytes() != values
-            ):
-                raise FailedPreconditionError(
+            if mark.is_still_of(parameter):
+                continue
+            if not self._masters.agree_with(index):
+                return (
                     "parameter %s: was changed outside of the optimizer, and the servers do not "
-                    "know; load weights "
-                    "before the DistributedOptimizer is made" % name
+                    "know" % name
                 )
+            self._marks[index] = _Mark.of(parameter)
+        return None
+
+
+class _Mark(NamedTuple):
+    """A parameter's place and what it was like there."""
+
+    address: int
+    version: int
+    sample: np.ndarray  # a view
+    values: bytes  # those of `sample`
+
+    @classmethod
+    def of(cls, parameter: torch.Tensor, before: Optional[_Mark] = None) -> _Mark:
+        address = parameter.data_ptr()
+        if before is not None and before.address == address:
+            sample = before.sample
+        elif gpu.is_on(parameter):
+            sample = _NONE
+        else:
+            sample = _sample(params.bits_of(parameter))
+        return cls(address, parameter._version, sample, sample.tobytes())
+
+    def is_still_of(self, parameter: torch.Tensor) -> bool:
+        return (
+            parameter.data_ptr() == self.address
+            and parameter._version == self.version
+            and self.sample.tobytes() == self.values
+        )
 
 
 class Sent(NamedTuple):

@@ -6,7 +6,7 @@ types in comm_hook's annotations.
 """
 
 import threading
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Union, cast
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple, Union, cast
 
 import numpy as np
 import torch
@@ -70,12 +70,12 @@ class CommHookState:
         wanted = [
             (name, parameter)
             for name, parameter in params.pairs(named_parameters, "CommHookState")
-            if parameter.requires_grad
+            if parameter.requires_grad and parameter.numel()
         ]
         if not wanted:
             raise InvalidArgumentError("CommHookState: no parameter needs a gradient")
         for name, parameter in wanted:
-            params.memory_of(gpu.on_host(parameter), "parameter %s" % name)
+            params.check(parameter, "parameter %s" % name, (torch.float32,))
         self._optimizer = optimizer
         self._scaler = scaler if scaler is not None and scaler.is_enabled() else None
         if store is not None:
@@ -184,7 +184,7 @@ class CommHookState:
         scale = None if self._scaler is None else cast(torch.Tensor, self._scaler.scale(one))
         if scale is not None:
             values.div_(scale)
-        names, memories = self._name(bucket, values, [values] if is_sparse else bucket.gradients())
+        names, memories, copies = self._name(bucket, [values] if is_sparse else bucket.gradients())
         for name, memory in zip(names, memories):
             self.store.push(name, memory, priority=self._priority[name])
         future = gpu.future_of(buffer)
@@ -196,6 +196,7 @@ class CommHookState:
                 try:
                     if error is not None:
                         raise error
+                    gpu.start_writing(copies)
                     if scale is not None:
                         values.mul_(scale)
                     result = values.to_sparse(buffer.sparse_dim()) if is_sparse else buffer
@@ -236,11 +237,18 @@ class CommHookState:
                     "group %d" % (type(self._optimizer).__name__, momentum, number)
                 )
 
-    def _name(self, bucket: GradBucket, buffer: torch.Tensor, gradients: List[torch.Tensor]) -> Any:
-        """Returns the names of the bucket's gradients, and their memory in `buffer`."""
+    def _name(self, bucket: GradBucket, gradients: List[torch.Tensor]) -> Any:
+        """Returns the names of the bucket's gradients, their memory in its buffer, and copies.
+
+        The copy of a gradient in another layout, as channels_last, has its elements in the order
+        of the parameter's dimensions. `copies` has (gradient, copy).
+        """
         names: List[str] = []
         memories: List[Union[np.ndarray, torch.Tensor]] = []
+        copies: List[Tuple[torch.Tensor, torch.Tensor]] = []
         for parameter, gradient in zip(bucket.parameters(), gradients):
+            if not parameter.numel():
+                continue
             name = self._names.get(id(parameter))
             if name is None:
                 raise FailedPreconditionError(
@@ -248,14 +256,14 @@ class CommHookState:
                     "CommHookState was not given" % (tuple(parameter.shape),)
                 )
             names.append(name)
-            if gpu.is_on(buffer):
-                # Its elements in the order of memory: a gradient in channels_last is not packed.
-                first = gradient.storage_offset() - buffer.storage_offset()
-                packed = buffer[first : first + gradient.numel()]
+            packed = gradient.detach().contiguous()
+            if not gradient.is_contiguous():
+                copies.append((gradient, packed))
+            if gpu.is_on(packed):
                 memories.append(packed.reshape(parameter.shape or (1,)))
             else:
-                memories.append(params.memory_of(gradient, name))
-        return names, memories
+                memories.append(params.packed_gradient(packed, name))
+        return names, memories, copies
 
 
 class CopiedState:

@@ -8,8 +8,8 @@ import threading
 import weakref
 from typing import Any, Callable, Dict, Iterator, List, Optional, Union
 
-import numpy as np
 import torch
+from torch import nn
 
 from slimps import kv, native
 from slimps.errors import FailedPreconditionError
@@ -124,6 +124,7 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
             backward_passes_per_step, non_finite, clip_gradient, backup_model, local_lr
         )
         self._passes_wanted = backward_passes_per_step
+        model = evaluation.model_of(named_parameters)
         found = groups.find(optimizer, named_parameters)
         self._names, self._parameters, self._left_out = found.names, found.tensors, found.left_out
         self._masters = params.Masters(self._names, self._parameters)
@@ -165,7 +166,7 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
         else:
             node.each_pushes(self.store)
         self._rates = groups.Rates(optimizer, found.group_of)
-        self._weights = changes.Weights(self._names, self._parameters)
+        self._weights = changes.Weights(self._names, self._parameters, self._masters)
         self._closed = False
         self._steps = -1
         self._holds_own = False  # the parameters hold this worker's own weights, not the servers'
@@ -174,7 +175,7 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
         hooked = self._parameters if push_in_backward else []
         self._backward = backward.Backward(hooked, backward_passes_per_step, self._ready)
         self._begin()
-        self._watch = self._watch_evaluation()
+        self._watch = self._watch_evaluation(model) if backup_model and model else None
         self._passes = script_rows.passes()
 
     # ---- a step ---------------------------------------------------------------------------------
@@ -194,6 +195,8 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
             InvalidArgumentError: a gradient has a NaN or infinity, and non_finite is "stop". With
                 a codec, or on a GPU, the store has failed then.
         """
+        # torch's schedulers that were made for the wrapped optimizer ask whether it has stepped.
+        setattr(self._wrapped, "_opt_called", True)
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -260,39 +263,49 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
             raise FailedPreconditionError(
                 "global_weights: gradients of a step have gone out; expected step() before"
             )
-        kept = [array.copy() for array in self._masters.arrays] if self._backup_model else []
+        kept = self._masters.copies() if self._backup_model else []
         self._masters.settle()
         self._exchange.drain()
-        self._masters.publish()
+        self._publish()
         own, self._holds_own = self._holds_own, False
         try:
             yield
         finally:
-            self._masters.settle()
-            for array, values in zip(self._masters.arrays, kept):
-                np.copyto(array, values)
-            self._masters.publish()
+            if self._backup_model:
+                self._masters.settle()
+                self._masters.restore(kept)
+                self._publish()
             self._holds_own = own
 
     def close(self) -> None:
         """Puts the servers' weights into the parameters and ends this worker's part of the job.
 
         A store that was passed in stays open. A second call does nothing.
+
+        Raises
+            FailedPreconditionError: the script has changed the parameters itself. They stay as they
+                are, and this worker's part is ended.
         """
         if self._closed:
             return
         self._closed = True
+        changed = self._weights.find_change()
         for watching in (self._watch, self._passes):
             if watching is not None:
                 watching.end()
+        kept = self._masters.copies() if changed else []
         self._masters.settle()
         self._exchange.drain()
-        self._masters.publish()
+        self._masters.restore(kept)
+        if changed is None:
+            self._masters.publish()
         self._backward.end()
         if self._node is not None:
             self._node.close()
         if self._owns_store:
             self.store.close()
+        if changed is not None:
+            raise FailedPreconditionError("%s; expected close() before that" % changed)
 
     def __enter__(self) -> "DistributedOptimizer":
         return self
@@ -314,16 +327,14 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
 
     # ---- inside ---------------------------------------------------------------------------------
 
-    def _watch_evaluation(self) -> Optional[evaluation.Watch]:
-        if not self._backup_model:
-            return None
+    def _watch_evaluation(self, model: nn.Module) -> evaluation.Watch:
         me = weakref.ref(self)
 
         def holds_own() -> bool:
             optimizer = me()
             return optimizer is not None and optimizer._holds_own
 
-        return evaluation.Watch(self._parameters, holds_own)
+        return evaluation.Watch(model, self._parameters, holds_own)
 
     def _ready(self, index: int, passes: int) -> None:
         """Sends the gradient of a parameter, which is complete after so many backward passes."""
@@ -395,5 +406,9 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
         # What this step has sent.
         self._out: List[Optional[changes.Sent]] = [None] * len(self._parameters)
         self._hyper_told = False
+        self._publish()
+
+    def _publish(self) -> None:
+        """Shows the masters' values in the parameters."""
         self._masters.publish()
         self._weights.mark()

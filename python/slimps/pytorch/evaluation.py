@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Warns once if a model is evaluated with weights that are only this worker's."""
+"""Warns once if a model is evaluated, or saved, with weights that are only this worker's."""
 
 from __future__ import annotations
 
+import inspect
 import sys
+import types
 import weakref
 from types import FrameType
 from typing import Any, Callable, List, Optional
@@ -12,60 +14,103 @@ import torch
 from torch import nn
 
 from slimps import _said_once
+from slimps.pytorch import params
+
+_EXPECTED = (
+    "as backup_model=True has them between steps: they differ from worker to worker. Expected it "
+    "inside `with optimizer.global_weights():`, which holds the weights of all (said once)"
+)
+
+
+def model_of(named: Optional[params.Named]) -> Optional[nn.Module]:
+    """Returns the model whose parameters `named` are: itself, or that of its named_parameters()."""
+    if isinstance(named, types.GeneratorType):
+        named = inspect.getgeneratorlocals(named).get("self")
+    return named if isinstance(named, nn.Module) else None
 
 
 class Watch:
-    """Checks every module's forward pass, until it has warned or end() is called.
+    """Checks each forward pass and each state_dict() of a model, until end().
 
         # holds_own: the parameters hold this worker's own weights
-        watch = Watch(parameters, holds_own=lambda: self._holds_own)
+        watch = Watch(model, parameters, holds_own=lambda: self._holds_own)
         watch.end()
 
     A pass counts as evaluation if gradients are off, or if a module with all of `parameters` is in
     evaluation mode. A part of the model in evaluation mode does not count, since it may be frozen
     normalisation. Nor does the first pass of torch.utils.checkpoint, which trains without
-    gradients.
+    gradients. Passes that torch.compile has compiled are not seen.
     """
 
-    def __init__(self, parameters: List[torch.Tensor], holds_own: Callable[[], bool]) -> None:
-        self._parameters = {id(parameter) for parameter in parameters}
+    def __init__(
+        self, model: nn.Module, parameters: List[torch.Tensor], holds_own: Callable[[], bool]
+    ) -> None:
+        ids = {id(parameter) for parameter in parameters}
         self._holds_own = holds_own
-        # How many of the parameters each module has.
-        self._ours: "weakref.WeakKeyDictionary[nn.Module, int]" = weakref.WeakKeyDictionary()
-        me = weakref.ref(self)
-
-        def before_forward(module: nn.Module, _: Any) -> None:
-            watch = me()
-            if watch is not None and not (module.training and torch.is_grad_enabled()):
-                watch._look_at(module)
-
-        self._handle = nn.modules.module.register_module_forward_pre_hook(before_forward)
+        self._whole = weakref.WeakSet(
+            module
+            for module in model.modules()
+            if ids <= {id(parameter) for parameter in module.parameters()}
+        )
+        hook = _Hook(self)
+        self._handles: List[Any] = [
+            module.register_forward_pre_hook(hook)
+            for module in model.modules()
+            if any(id(parameter) in ids for parameter in module.parameters())
+        ]
+        register: Any = model.register_state_dict_pre_hook
+        self._handles.append(register(hook.before_state_dict))
 
     def end(self) -> None:
-        self._handle.remove()
+        for handle in self._handles:
+            handle.remove()
 
-    def __del__(self) -> None:
-        self.end()
-
-    def _look_at(self, module: nn.Module) -> None:
+    def look_at(self, module: nn.Module) -> None:
+        """Warns if the module's pass is an evaluation."""
         if not self._holds_own():
             return
-        if module not in self._ours:
-            self._ours[module] = len(
-                self._parameters & {id(parameter) for parameter in module.parameters()}
-            )
-        ours = self._ours[module]
-        if ours == 0 or (torch.is_grad_enabled() and ours < len(self._parameters)):
+        if torch.is_grad_enabled() and module not in self._whole:
             return
         if not torch.is_grad_enabled() and _is_checkpointed():
             return
-        self.end()
         _said_once.warn(
-            "evaluation",
-            "the model is evaluated on this worker's own weights, as backup_model=True has them "
-            "between steps: they differ from worker to worker. Expected it inside `with "
-            "optimizer.global_weights():`, which holds the weights of all (said once)",
+            "evaluation", "the model is evaluated on this worker's own weights, " + _EXPECTED
         )
+
+    def look_at_saving(self) -> None:
+        if self._holds_own():
+            _said_once.warn(
+                "state_dict", "the model's state_dict() has this worker's own weights, " + _EXPECTED
+            )
+
+
+class _Hook:
+    """A hook of Watch. Copies of the model, and pickled ones, have a copy that does nothing."""
+
+    def __init__(self, watch: Optional[Watch] = None) -> None:
+        self._watch: Any = weakref.ref(watch) if watch else _nothing
+
+    def __call__(self, module: nn.Module, _: Any) -> None:
+        if _is_compiling() or (module.training and torch.is_grad_enabled()):
+            return
+        watch = self._watch()
+        if watch is not None:
+            watch.look_at(module)
+
+    def before_state_dict(self, *_: Any) -> None:
+        watch = self._watch()
+        if watch is not None:
+            watch.look_at_saving()
+
+    def __reduce__(self) -> Any:
+        return _Hook, ()
+
+
+_is_compiling: Any = getattr(torch, "compiler").is_compiling
+
+
+def _nothing() -> None:
+    return None
 
 
 def _is_checkpointed() -> bool:

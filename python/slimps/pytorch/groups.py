@@ -37,6 +37,7 @@ def find(optimizer: torch.optim.Optimizer, named: Optional[params.Named]) -> Par
             group_of[id(parameter)] = number
             names = group.get("param_names")  # of optimizers that were given named_parameters()
             ordered.append((names[place] if names else "group%d.%d" % (number, place), parameter))
+            params.check_is_made(*ordered[-1])
     given = ordered
     if named is not None:
         given = params.pairs(named, "named_parameters")
@@ -48,7 +49,7 @@ def find(optimizer: torch.optim.Optimizer, named: Optional[params.Named]) -> Par
                     "shape %s" % (name, tuple(parameter.shape))
                 )
         ordered = [(name, parameter) for name, parameter in given if id(parameter) in group_of]
-    stepped = [(name, parameter) for name, parameter in ordered if parameter.requires_grad]
+    stepped = [(name, one) for name, one in ordered if one.requires_grad and one.numel()]
     if not stepped:
         raise InvalidArgumentError("optimizer: expected parameters that need a gradient, got none")
     return Parameters(

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple, Union
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import torch
@@ -31,6 +31,7 @@ _LAYERS: Tuple[Tuple[Any, str], ...] = (
 
 
 _HALVES = (torch.float16, torch.bfloat16)
+FLOATS = (torch.float32, *_HALVES)
 
 _SHARDED = ("DTensor", "FlatParameter", "ShardedTensor")
 
@@ -39,8 +40,10 @@ def pairs(named: Named, what: str) -> NamedTensors:
     """Returns the (name, tensor) pairs of a module, named_parameters() or a state dict.
 
     Names are those of the model itself: without the parts that torch.compile and
-    DistributedDataParallel put before them.
-    InvalidArgumentError: `named` is something else, or has a name twice.
+    DistributedDataParallel put before them. A tensor with several names, as tied weights have them
+    in state_dict(keep_vars=True), has the first.
+    InvalidArgumentError: `named` is something else, has a name twice, or a tensor that has no
+        shape yet.
     """
     if isinstance(named, nn.Module):
         named = named.named_parameters()
@@ -60,8 +63,19 @@ def pairs(named: Named, what: str) -> NamedTensors:
         if pair[0] in names:
             raise InvalidArgumentError("%s: name %r stands twice" % (what, pair[0]))
         names.add(pair[0])
+        check_is_made(*pair)
+    found = list({id(tensor): (name, tensor) for name, tensor in reversed(found)}.values())[::-1]
     bare = _bare([name for name, _ in found])
     return [(name, tensor) for name, (_, tensor) in zip(bare, found)]
+
+
+def check_is_made(name: str, tensor: torch.Tensor) -> None:
+    """Raises InvalidArgumentError if the tensor is a lazy module's, which has no shape yet."""
+    if nn.parameter.is_lazy(tensor):
+        raise InvalidArgumentError(
+            "parameter %s: has no shape before the first forward pass, since its module is lazy; "
+            "expected one pass of the model (without gradients) before" % name
+        )
 
 
 def _bare(names: List[str]) -> List[str]:
@@ -85,29 +99,8 @@ def layers_of(named: Optional[Named], tensors: List[torch.Tensor]) -> List[str]:
     return [kinds.get(id(tensor), "") for tensor in tensors]
 
 
-def memory_of(tensor: torch.Tensor, what: str) -> np.ndarray:
-    """Returns an array over the tensor's memory.
-
-    InvalidArgumentError: the tensor is not contiguous, dense float32 on the CPU.
-    """
-    if tensor.device.type != "cpu":
-        raise InvalidArgumentError(
-            "%s: expected a tensor on the CPU, got one on %s" % (what, tensor.device)
-        )
-    _check_memory(tensor, what)
-    if tensor.dtype in _HALVES:
-        raise InvalidArgumentError("%s: expected torch.float32, got %s" % (what, tensor.dtype))
-    _check_floats(tensor, what)
-    return _floats(tensor)
-
-
-def _check_floats(tensor: torch.Tensor, what: str) -> None:
-    if tensor.dtype != torch.float32 and tensor.dtype not in _HALVES:
-        raise InvalidArgumentError("%s: expected torch.float32, got %s" % (what, tensor.dtype))
-
-
-def _check_memory(tensor: torch.Tensor, what: str) -> None:
-    """Raises InvalidArgumentError if the tensor is not contiguous, dense memory of CPU or GPU."""
+def check(tensor: torch.Tensor, what: str, dtypes: Sequence[torch.dtype]) -> None:
+    """Raises InvalidArgumentError if the tensor is not a dense one of `dtypes` on a CPU or GPU."""
     if type(tensor).__name__ in _SHARDED:
         raise InvalidArgumentError(
             "%s: is a %s, which FSDP and tensor parallel make; expected whole tensors, as of a "
@@ -122,55 +115,84 @@ def _check_memory(tensor: torch.Tensor, what: str) -> None:
         raise InvalidArgumentError(
             "%s: expected a dense tensor, got layout %s" % (what, tensor.layout)
         )
-    # A tensor on a GPU is copied, and the copy is contiguous.
-    if not gpu.is_on(tensor) and not tensor.is_contiguous():
+    if tensor.is_complex():
         raise InvalidArgumentError(
-            "%s: expected contiguous memory, got strides %s of shape %s"
-            % (what, tuple(tensor.stride()), tuple(tensor.shape))
+            "%s: is complex, and the servers keep real numbers; expected a parameter of its real "
+            "and imaginary parts (torch.view_as_real), of which the model makes "
+            "torch.view_as_complex" % what
         )
+    if tensor.dtype not in dtypes:
+        raise InvalidArgumentError("%s: expected torch.float32, got %s" % (what, tensor.dtype))
 
 
 class Masters:
     """Float32 arrays that the servers know: a parameter's memory, or a copy on the host.
 
-    Half-precision parameters and those on a GPU have copies.
+    A parameter that is contiguous float32 on the CPU is its own master. Others have copies, which
+    are contiguous: half-precision parameters, those on a GPU, those of another layout
+    (channels_last), and those that a script has moved since.
 
         masters = Masters(names, parameters)
         exchange(masters.arrays)
         masters.publish()  # the parameters get their copies' values
         masters.settle()   # before the arrays change
 
-    InvalidArgumentError: a parameter is not a contiguous, dense tensor of floats on the CPU or GPU.
+    InvalidArgumentError: a parameter is not a dense tensor of floats on the CPU or GPU.
     """
 
     def __init__(self, names: List[str], parameters: List[torch.Tensor]) -> None:
-        self.arrays: List[np.ndarray] = []
-        self._copied: List[Tuple[torch.Tensor, torch.Tensor]] = []  # (parameter, master)
-        self._published: List[Any] = []  # events of GPUs
         for name, parameter in zip(names, parameters):
-            if parameter.dtype in _HALVES or gpu.is_on(parameter):
-                _check_memory(parameter, "parameter %s" % name)
-                _check_floats(parameter, "parameter %s" % name)
-                master = gpu.master_of(parameter)
-                self._copied.append((parameter, master))
-                self.arrays.append(_floats(master))
-            else:
-                self.arrays.append(memory_of(parameter, "parameter %s" % name))
+            check(parameter, "parameter %s" % name, FLOATS)
+        self._parameters = parameters
+        self._masters = [
+            gpu.master_of(parameter) if _needs_copy(parameter) else parameter.detach()
+            for parameter in parameters
+        ]
+        self.arrays = [_floats(master) for master in self._masters]
+        self._published: List[Any] = []  # events of GPUs
 
     def publish(self) -> None:
-        """Copies the masters into their parameters, rounded. torch counts no change.
+        """Gives the parameters their masters' values, rounded, and lets torch count a change.
 
-        GPUs' copies go on; what their current streams are given from then on comes after them.
+        A backward pass through an older graph then raises torch's error. GPUs' copies go on; what
+        their current streams are given from then on comes after them.
         """
-        self._published += gpu.start_writing([one for one in self._copied if gpu.is_on(one[0])])
-        for parameter, master in self._copied:
-            if not gpu.is_on(parameter):
+        on_gpus = []
+        for parameter, master in zip(self._parameters, self._masters):
+            if gpu.is_on(parameter):
+                on_gpus.append((parameter, master))
+            elif parameter.data_ptr() != master.data_ptr():
                 np.copyto(bits_of(parameter), bits_of(master.to(parameter.dtype)))
+            _count_change(parameter)
+        self._published += gpu.start_writing(on_gpus)
 
     def settle(self) -> None:
         """Waits until no copy reads the masters."""
         while self._published:
             self._published.pop().synchronize()
+
+    def copies(self) -> List[np.ndarray]:
+        """Returns copies of all arrays, for restore()."""
+        return [array.copy() for array in self.arrays]
+
+    def restore(self, copies: List[np.ndarray]) -> None:
+        """Gives the arrays the values that they had at copies(); none for an empty list."""
+        for array, values in zip(self.arrays, copies):
+            np.copyto(array, values)
+
+    def agree_with(self, index: int) -> bool:
+        """Returns True if a parameter has its master's values, in memory of its own."""
+        parameter, master = self._parameters[index], self._masters[index]
+        return parameter.data_ptr() != master.data_ptr() and np.array_equal(
+            bits_of(gpu.on_host(parameter)), bits_of(master.to(parameter.dtype))
+        )
+
+
+def _needs_copy(parameter: torch.Tensor) -> bool:
+    return parameter.dtype in _HALVES or gpu.is_on(parameter) or not parameter.is_contiguous()
+
+
+_count_change: Any = getattr(torch.autograd.graph, "increment_version")
 
 
 def bits_of(parameter: torch.Tensor) -> np.ndarray:
@@ -189,7 +211,8 @@ def packed_gradient(gradient: torch.Tensor, name: str) -> np.ndarray:
         gradient = gradient.detach().contiguous()
         if gradient.dtype in _HALVES:
             gradient = gradient.float()
-    return memory_of(gradient, "gradient of %s" % name)
+    check(gradient, "gradient of %s" % name, (torch.float32,))
+    return _floats(gradient)
 
 
 def gradient_memory(gradient: torch.Tensor, name: str) -> native.Array:

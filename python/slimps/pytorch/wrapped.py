@@ -4,6 +4,7 @@ what of both is saved."""
 
 from __future__ import annotations
 
+import functools
 import os
 from typing import Any, Dict, List
 
@@ -26,9 +27,14 @@ class WrappedOptimizer(torch.optim.Optimizer):
     _backup_model: bool
     _node: Any
 
+    def __new__(cls, optimizer: torch.optim.Optimizer, *_: Any, **__: Any) -> WrappedOptimizer:
+        """Makes an object that isinstance() takes for one of the wrapped optimizer's class too."""
+        made: Any = _also
+        return super().__new__(made(cls, type(optimizer)))
+
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         self._groups_are_fixed = False
-        super().__init__(optimizer.param_groups, optimizer.defaults)
+        torch.optim.Optimizer.__init__(self, optimizer.param_groups, optimizer.defaults)
         self._groups_are_fixed = True
         self._wrapped = optimizer
         self._share_groups()
@@ -121,3 +127,11 @@ class WrappedOptimizer(torch.optim.Optimizer):
         """Makes groups and state those of the wrapped optimizer, which schedulers may hold."""
         self.param_groups = self._wrapped.param_groups
         self.state = self._wrapped.state
+
+
+@functools.lru_cache(maxsize=None)
+def _also(cls: Any, kind: Any) -> Any:
+    """Returns a class of the same name below `cls` and, if it is torch's, `kind`."""
+    if not kind.__module__.startswith("torch.optim."):
+        return cls
+    return type(cls.__name__, (cls, kind), {"__module__": cls.__module__, "__doc__": cls.__doc__})

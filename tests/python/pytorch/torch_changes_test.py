@@ -4,6 +4,7 @@
 import copy
 import pickle
 
+import jobs
 import pytest
 import slimps
 import slimps.torch
@@ -22,8 +23,8 @@ def set_one(model):
     model.bias.detach().numpy()[1] = 5
 
 
-def move(model):
-    model.weight.data = model.weight.data.clone()
+def move_and_change(model):
+    model.weight.data = model.weight.data + 1
 
 
 # torch counts only the first.
@@ -33,7 +34,7 @@ def move(model):
         (lambda model: model.load_state_dict(torch.nn.Linear(3, 2).state_dict()), "weight"),
         (clip_weights, "weight"),
         (set_one, "bias"),
-        (move, "weight"),
+        (move_and_change, "weight"),
     ],
 )
 @pytest.mark.parametrize("backup_model", [True, False])
@@ -49,6 +50,80 @@ def test_weights_that_others_change(store, change, which, backup_model):
         "parameter %s: was changed outside of the optimizer" % which, slimps.FailedPreconditionError
     ):
         optimizer.step()
+
+
+def move(parameter):
+    """Moves it as Module.to() does, with its values."""
+    parameter.data = parameter.data.clone()
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("backup_model", [True, False])
+def test_parameters_of_any_layout_that_move_train_on(store, layout, backup_model):
+    """And keep their layout."""
+    model = torch.nn.Conv2d(3, 4, 2).to(memory_format=layout)
+    alone = copy.deepcopy(model)
+    strides = model.weight.stride()
+    reference = torch.optim.SGD(alone.parameters(), lr=0.1, momentum=0.9)
+    optimizer = wrap(
+        store,
+        model,
+        torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9),
+        backup_model=backup_model,
+    )
+    for step in range(4):
+        images = torch.linspace(step, 1, 2 * 3 * 5 * 5).reshape(2, 3, 5, 5)
+        for one, network in ((reference, alone), (optimizer, model)):
+            one.zero_grad()
+            network(images).square().mean().backward()
+        if step == 1:
+            move(model.weight)
+            old = model.bias.data
+            move(model.bias)
+        reference.step()
+        optimizer.step()
+        with optimizer.global_weights():
+            for mine, theirs in zip(model.parameters(), alone.parameters()):
+                assert torch.allclose(mine, theirs, atol=1e-6), (step, mine, theirs)
+        if step == 2:
+            old.fill_(float("nan"))  # nobody reads what it was before, unless the library does
+            old.copy_(model.bias.data)
+    assert model.weight.stride() == strides
+    optimizer.close()
+
+
+@pytest.mark.parametrize("backup_model", [True, False])
+def test_a_backward_pass_after_the_step_raises_as_in_torch(store, backup_model):
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 2))
+    optimizer = wrap(
+        store, model, torch.optim.SGD(model.parameters(), lr=0.1), backup_model=backup_model
+    )
+    loss = model(torch.ones(1, 3)).square().sum()
+    loss.backward(retain_graph=True)
+    optimizer.step()
+    optimizer.zero_grad()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+@pytest.mark.parametrize("kind", ["bfloat16", "backup model", "its own memory"])
+def test_closing_keeps_weights_that_the_script_has_restored(kind):
+    model, sgd = model_and_sgd()
+    if kind == "bfloat16":
+        model.bfloat16()
+    with jobs.lone_store() as store:
+        optimizer = wrap(store, model, sgd, backup_model=kind == "backup model")
+        model(torch.ones(1, 3, dtype=model.weight.dtype)).sum().backward()
+        optimizer.step()
+        with torch.no_grad():
+            model.weight.fill_(7)
+        with refused(
+            "parameter weight: was changed outside .*; expected close\\(\\) before that",
+            slimps.FailedPreconditionError,
+        ):
+            optimizer.close()
+        assert set(model.weight.flatten().tolist()) == {7.0}
+        optimizer.close()
 
 
 def test_weights_that_a_script_steps_itself_are_not_evaluated(store):
@@ -244,6 +319,21 @@ def test_schedulers_that_keep_notes_in_the_groups(store, make):
         schedule.step()
         rates.add(optimizer.param_groups[0]["lr"])
     assert len(rates) == 3
+
+
+def test_a_scheduler_of_the_optimizer_that_was_wrapped(store, recwarn):
+    model, sgd = model_and_sgd()
+    schedule = torch.optim.lr_scheduler.StepLR(sgd, step_size=1, gamma=0.5)
+    optimizer = wrap(store, model, sgd)
+    assert isinstance(optimizer, torch.optim.SGD)
+    assert isinstance(optimizer, slimps.torch.DistributedOptimizer)
+    assert not isinstance(optimizer, torch.optim.Adam)
+    for _ in range(2):
+        model(torch.ones(1, 3)).sum().backward()
+        optimizer.step()
+        schedule.step()
+    assert optimizer.param_groups[0]["lr"] == 0.025
+    assert not [one for one in recwarn.list if "lr_scheduler" in str(one.message)]
 
 
 ADAMS = (torch.optim.Adam, torch.optim.AdamW)

@@ -59,14 +59,31 @@ def test_parameters_that_cannot_be_keys(store):
     double = torch.nn.Linear(3, 2).double()
     with refused("parameter weight: expected torch.float32, got torch.float64"):
         wrap(store, double, torch.optim.SGD(double.parameters(), lr=0.1))
-    gaps = torch.nn.Parameter(torch.ones(4, 6).t())
-    with refused("parameter w: expected contiguous memory"):
-        slimps.torch.DistributedOptimizer(
-            torch.optim.SGD([gaps], lr=0.1), [("w", gaps)], store=store
-        )
+    lazy = torch.nn.LazyLinear(2)
+    of_lazy = torch.optim.SGD(lazy.parameters(), lr=0.1)
+    unmade = "parameter %s: has no shape before the first forward pass, .*; expected one pass"
+    with refused(unmade % "weight"):
+        slimps.torch.CommHookState(lazy, store=store)
+    with refused(unmade % "group0.0"):
+        slimps.torch.DistributedOptimizer(of_lazy, lazy, store=store)
+    whole = torch.nn.Parameter(torch.ones(2, dtype=torch.complex64))
+    of_whole = torch.optim.SGD([whole], lr=0.1)
+    with refused("parameter group0.0: is complex, .* expected .*torch.view_as_real"):
+        slimps.torch.DistributedOptimizer(of_whole, store=store)
     model.requires_grad_(False)
     with refused("expected parameters that need a gradient"):
         wrap(store, model, sgd)
+
+
+def test_parameters_without_elements_are_left_out(store):
+    model = torch.nn.Linear(3, 2)
+    model.nothing = torch.nn.Parameter(torch.zeros(0, 3))
+    optimizer = wrap(store, model, torch.optim.SGD(model.parameters(), lr=0.1))
+    before = model.bias.detach().clone()
+    (model(torch.ones(1, 3)).sum() + model.nothing.sum()).backward()
+    optimizer.step()
+    assert torch.allclose(model.bias.detach(), before - 0.1)
+    assert not store.has_key("nothing")
 
 
 def test_scaled_gradients_that_have_gone(store):

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Evaluations that are on this worker's own weights give a warning, once."""
 
+import copy
+import pickle
+
 import pytest
 import torch
 import torch.utils.checkpoint
@@ -17,7 +20,7 @@ def warnings_said_before(monkeypatch, recwarn):
     return lambda: [
         str(one.message)
         for one in recwarn.list
-        if "evaluated on this worker's own" in str(one.message)
+        if "this worker's own weights, as backup_model=True" in str(one.message)
     ]
 
 
@@ -56,6 +59,42 @@ def test_evaluating_without_global_weights_is_warned_of_once(store, warnings_sai
             model.eval()(torch.ones(2, 3))
     assert len(warnings_said()) == 1
     assert "Expected it inside `with optimizer.global_weights():`" in warnings_said()[0]
+    optimizer.close()
+
+
+def test_saving_without_global_weights_is_warned_of_once(store, warnings_said):
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 1))
+    optimizer = own_weights(store, model)
+    with optimizer.global_weights():
+        torch.nn.ModuleList([model]).state_dict()
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        other.state_dict()
+        with torch.no_grad():
+            other(torch.ones(2, 3))
+    assert not warnings_said(), "copies are not the optimizer's"
+    for _ in range(2):
+        torch.nn.ModuleList([model]).state_dict()
+    assert len(warnings_said()) == 1
+    assert "the model's state_dict() has this worker's own" in warnings_said()[0]
+    with torch.no_grad():
+        model(torch.ones(2, 3))
+    assert len(warnings_said()) == 2
+    optimizer.close()
+    assert not model._forward_pre_hooks and not model._state_dict_pre_hooks
+
+
+def test_a_compiled_model_trains_without_a_warning_of_hooks(store, recwarn):
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 1))
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    optimizer = wrap(
+        store, compiled, torch.optim.SGD(model.parameters(), lr=0.1), backup_model=True
+    )
+    for _ in range(2):
+        compiled(torch.ones(2, 3)).sum().backward()
+        optimizer.step()
+    with torch.no_grad():
+        compiled(torch.ones(2, 3))
+    assert not [one for one in recwarn.list if "hooks" in str(one.message)]
     optimizer.close()
 
 

@@ -180,10 +180,15 @@ class Bucket:
 
     def __init__(self, parameters, gradients):
         self._parameters = parameters
-        self._buffer = torch.cat([gradient.reshape(-1) for gradient in gradients])
+        self._buffer = torch.zeros(sum(parameter.numel() for parameter in parameters))
+        for view, gradient in zip(self.gradients(), gradients):
+            view.copy_(gradient)
 
     def buffer(self):
         return self._buffer
+
+    def is_last(self):
+        return False  # the hook asks autograd for what follows the last one, and none runs here
 
     def parameters(self):
         return self._parameters
@@ -201,7 +206,14 @@ def a_hook_takes_buckets_of_a_gpu():
     model = network()
     model[0].weight.data = model[0].weight.data.to(memory_format=torch.channels_last)
     parameters = list(model.parameters())
+    assert not model[0].weight.is_contiguous()
     targets = {}  # by the address of the tensor; the newest is what was pulled into
+    copy = gpu.start_writing
+
+    def write(copies):
+        for target in targets.values():
+            target.copy_back()
+        copy(copies)
 
     def of_torch(_, tensor):
         memory = targets[tensor.data_ptr()] = Memory(tensor)
@@ -210,19 +222,22 @@ def a_hook_takes_buckets_of_a_gpu():
     with slimps.kv.create("dist_sync") as store:
         with slimps.torch.CommHookState(model.named_parameters(), store=store) as state:
             for step in range(3):
-                gradients = [
-                    torch.full_like(p, i + step + 2.0 * store.rank)
+                means = [
+                    torch.arange(1.0 * p.numel()).reshape(p.shape) + i + step
                     for i, p in enumerate(parameters)
                 ]
-                bucket = Bucket(parameters, gradients)
+                bucket = Bucket(parameters, [2 * store.rank * mean for mean in means])
                 targets.clear()
-                with taken_for_cuda_tensors(of_torch), mock.patch.object(torch.Tensor, "cpu"):
+                with taken_for_cuda_tensors(of_torch), mock.patch.object(
+                    torch.Tensor, "cpu"
+                ), mock.patch.object(gpu, "start_writing", write):
                     slimps.torch.comm_hook(state, bucket).wait()
                     torch.Tensor.cpu.assert_not_called()
-                for target in targets.values():
-                    target.copy_back()
-                for i, gradient in enumerate(bucket.gradients()):
-                    assert torch.equal(gradient, torch.full_like(gradient, i + step + 1.0))
+                for mean, gradient in zip(means, bucket.gradients()):
+                    assert torch.equal(mean, gradient)
+                of_first = torch.zeros(model[0].weight.shape)
+                store.pull("gradient/0.weight", of_first)
+                assert torch.equal(means[0], of_first), "its elements are in canonical order"
 
 
 def buffers_of_a_gpu_get_rank_0s_values():

@@ -29,13 +29,19 @@ from torch_training import (
 
 
 def two_models(path, device="cpu", make=network):
-    """Makes two models, one for gloo and one for the hook. Workers take GPUs in turn."""
+    """Makes two models, one for gloo and one for the hook, in channels_last.
+
+    Workers take GPUs in turn.
+    """
     rank = slimps.init().rank
     if device == "cuda":
         device = "cuda:%d" % (rank % torch.cuda.device_count())
     dist.init_process_group("gloo", init_method="file://" + path, rank=rank, world_size=2)
     wrap = torch.nn.parallel.DistributedDataParallel
-    models = [wrap(make().to(device), bucket_cap_mb=0.01) for _ in range(2)]
+    models = [
+        wrap(make().to(device, memory_format=layout), bucket_cap_mb=0.01)
+        for layout in (torch.contiguous_format, torch.channels_last)
+    ]
     return rank, models[0], models[1]
 
 

@@ -60,16 +60,30 @@ def test_kinds_of_layers():
 
 
 def test_names_are_those_of_the_model_itself():
-    tensor = torch.ones(1)
-
     def names(*given):
-        found = params.pairs([(name, tensor) for name in given], "test")
+        found = params.pairs([(name, torch.ones(1)) for name in given], "test")
         return [name for name, _ in found]
 
     assert names("_orig_mod.a.w", "_orig_mod.a.b") == ["a.w", "a.b"]
     assert names("module._orig_mod.a._orig_mod.w", "module._orig_mod.b") == ["a.w", "b"]
     assert names("module.w", "b") == ["module.w", "b"], "not all are wrapped"
     assert names("my_orig_mod.w", "w") == ["my_orig_mod.w", "w"], "a name of its own"
+
+
+def test_tied_weights_have_one_key():
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3, bias=False), torch.nn.Linear(3, 3))
+    model[1].weight = model[0].weight
+    named = model.state_dict(keep_vars=True)
+    assert list(named) == ["0.weight", "1.weight", "1.bias"]
+    with jobs.lone_store() as store:
+        optimizer = slimps.torch.DistributedOptimizer(
+            torch.optim.SGD(model.parameters(), lr=0.1), named, store=store
+        )
+        assert store.has_key("0.weight") and not store.has_key("1.weight")
+        before = model[0].weight.detach().clone()
+        model[0].weight.sum().backward()
+        optimizer.step()
+        assert torch.allclose(model[0].weight.detach(), before - 0.1), "stepped once"
 
 
 class DTensor(torch.Tensor):

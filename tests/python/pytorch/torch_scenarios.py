@@ -79,6 +79,23 @@ def has_the_weights_of_ddp(device, path):
         assert farthest(model, theirs) <= ROUNDING["sgd"], farthest(model, theirs)
 
 
+def layouts_may_differ():
+    """Worker 1's convolution is in channels_last. Codecs see the same elements in the same order."""
+    alone, model = network(), network()
+    reference = OPTIMIZERS["sgd"](alone)
+    rank = int(slimps.init().rank)
+    if rank == 1:
+        model.to(memory_format=torch.channels_last)
+        assert not model[0].weight.is_contiguous()
+    with slimps.torch.DistributedOptimizer(OPTIMIZERS["sgd"](model), model) as optimizer:
+        for images, labels in batches(10):
+            step_by_halves(reference, alone, images, labels)
+            step(optimizer, model, *mine(rank, images, labels))
+            assert farthest(model, alone) < 1e-6, farthest(model, alone)
+        assert same_everywhere(optimizer.store, model)
+        assert model[0].weight.is_contiguous() == (rank == 0)
+
+
 def the_backup_model_is_one_local_step_ahead():
     model = network()
     start = copy.deepcopy(model)

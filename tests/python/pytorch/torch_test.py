@@ -16,6 +16,7 @@ def test_training_equals_one_process_on_the_joint_batch(kind):
 @pytest.mark.parametrize(
     "scenario",
     [
+        torch_scenarios.layouts_may_differ,
         torch_scenarios.the_backup_model_is_one_local_step_ahead,
         torch_scenarios.tied_frozen_and_unused_parameters,
         torch_scenarios.gradients_accumulate,

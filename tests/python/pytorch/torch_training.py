@@ -14,7 +14,7 @@ BATCH = 8  # of each worker
 def network(seed=1):
     torch.manual_seed(seed)
     return torch.nn.Sequential(
-        torch.nn.Conv2d(1, 4, 3),
+        torch.nn.Conv2d(3, 4, 3),
         torch.nn.ReLU(),
         torch.nn.Flatten(),
         torch.nn.Linear(144, 32),
@@ -27,7 +27,7 @@ def batches(steps, seed=7):
     """Yields joint batches of both workers."""
     made = torch.Generator().manual_seed(seed)
     for _ in range(steps):
-        images = torch.randn(2 * BATCH, 1, 8, 8, generator=made)
+        images = torch.randn(2 * BATCH, 3, 8, 8, generator=made)
         yield images, (images.sum((1, 2, 3)) > 0).long() + 2 * (images[:, 0, 0, 0] > 0).long()
 
 
