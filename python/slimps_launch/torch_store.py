@@ -5,8 +5,8 @@
     python torch_store.py get KEY           # by the others; prints the value
 
 Where torchrun's agent has no store for its workers (TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1), the
-process that sets the value serves one until all others have read it. Later its port is for the script's own process
-group.
+process that sets the value serves one until all others have read it. Later its port is for the
+script's own process group.
 """
 
 import datetime

@@ -5,7 +5,7 @@ import sys
 
 
 def play(scenarios):
-    """Calls scenarios[NAME](ARGUMENT...), by the command line, and says "done" when it has returned.
+    """Calls scenarios[NAME](ARGUMENT...), by the command line. Says "done" when it has returned.
 
     A scenario returns None. A generator, whose body has not run, does not count as played.
     """

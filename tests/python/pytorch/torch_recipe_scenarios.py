@@ -74,6 +74,7 @@ def accelerate_with_distributed_optimizer(path):
 
 def lightning_with_the_hook(path):
     import lightning
+    import slimps.lightning
     from lightning.pytorch.strategies import DDPStrategy
 
     rank = join(path)
@@ -89,23 +90,17 @@ def lightning_with_the_hook(path):
         def configure_optimizers(self):
             return OPTIMIZERS["sgd"](self.model)
 
-    class Slimps(lightning.Callback):
-        """DDPStrategy(ddp_comm_hook=...) registers hooks on GPUs alone."""
-
-        def on_train_start(self, trainer, pl_module):
-            self.state = slimps.torch.CommHookState(pl_module.named_parameters())
-            trainer.strategy.model.register_comm_hook(self.state, slimps.torch.comm_hook)
-
+    class Checked(slimps.lightning.CommHookCallback):
         def on_train_end(self, trainer, pl_module):
             assert pushed_everything(self.state, pl_module)
-            self.state.close()
+            super().on_train_end(trainer, pl_module)
 
     module = Module()
     trainer = lightning.Trainer(
         accelerator="cpu",
         devices=2,
         strategy=DDPStrategy(process_group_backend="gloo"),
-        callbacks=[Slimps()],
+        callbacks=[Checked()],
         max_epochs=1,
         logger=False,
         enable_checkpointing=False,

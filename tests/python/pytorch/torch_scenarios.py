@@ -80,7 +80,7 @@ def has_the_weights_of_ddp(device, path):
 
 
 def layouts_may_differ():
-    """Worker 1's convolution is in channels_last. Codecs see the same elements in the same order."""
+    """Worker 1's convolution is in channels_last. All send elements in the same order."""
     alone, model = network(), network()
     reference = OPTIMIZERS["sgd"](alone)
     rank = int(slimps.init().rank)

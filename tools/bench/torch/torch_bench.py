@@ -93,8 +93,8 @@ def make_parser():
         "--python",
         metavar="PATH",
         default=python_package.PYTHON,
-        help="a Python with torch 2.4 or newer and torchvision (default %(default)s, whose torch is "
-        "older on Debian 12)",
+        help="a Python with torch 2.4 or newer and torchvision (default %(default)s, whose torch "
+        "is older on Debian 12)",
     )
     parser.add_files("daemons and package")
     return parser
