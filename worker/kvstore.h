@@ -217,6 +217,29 @@ class KVStore {
   // FailedPrecondition: of another optimizer.
   [[nodiscard]] virtual absl::Status LoadOptimizerStates(std::string_view content);
 
+  // Writes what the servers' optimizer keeps of `keys` into `states`, one for each key. This worker
+  // alone calls it: it waits for the rounds that this worker has pushed, and under dist_sync no
+  // later round can be complete meanwhile. Of a worker that has left, it writes what all keys have
+  // after one round. Under dist_async and dist_ssp, each key's state has this worker's pushes, and
+  // those of the others that the server has by then; `updates` is then the most of all partitions.
+  // NotFound: a key was never initialised.
+  // InvalidArgument: a tensor of another length than its key.
+  // FailedPrecondition: no optimizer was set; or this worker has left, and rounds went on.
+  // DeadlineExceeded: a round is not complete, because another worker has not pushed it.
+  [[nodiscard]] virtual absl::Status PullOptimizerStates(std::span<const Key> keys,
+                                                         std::span<LentOptimizerState> states);
+
+  // Replaces what the servers' optimizer keeps of `keys` by rank 0's `states`, of which the first
+  // `count` tensors are there, before the next push. Collective, with equal keys; other ranks'
+  // states do not matter. `mine`: this worker's error, if it can bring none.
+  // Errors change nothing, unless a server is lost meanwhile:
+  // `mine`, or Aborted: another worker could not do its part.
+  // NotFound, InvalidArgument: as of PullOptimizerStates.
+  // FailedPrecondition: the optimizer has another number of tensors.
+  [[nodiscard]] virtual absl::Status PutOptimizerStates(std::span<const Key> keys,
+                                                        std::span<const LentOptimizerState> states,
+                                                        absl::Status mine);
+
   // Returns what gradient compression keeps on this worker between pushes (residuals, momentum of
   // its codecs), of all keys, as a file's content, versioned and checksummed; with a policy that
   // adapts, also what it has decided and measured so far. A job resumes from

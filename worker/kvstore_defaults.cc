@@ -52,6 +52,17 @@ absl::Status KVStore::LoadOptimizerStates(std::string_view /*content*/) {
   return absl::UnimplementedError(type() + " stores keep no optimizer states");
 }
 
+absl::Status KVStore::PullOptimizerStates(std::span<const Key> /*keys*/,
+                                          std::span<LentOptimizerState> /*states*/) {
+  return absl::UnimplementedError(type() + " stores give optimizer states as a whole alone");
+}
+
+absl::Status KVStore::PutOptimizerStates(std::span<const Key> /*keys*/,
+                                         std::span<const LentOptimizerState> /*states*/,
+                                         absl::Status /*mine*/) {
+  return absl::UnimplementedError(type() + " stores take optimizer states as a whole alone");
+}
+
 absl::StatusOr<std::string> KVStore::SaveResiduals() {
   return absl::UnimplementedError(type() + " stores save no residuals");
 }

@@ -4,8 +4,10 @@
 #ifndef SLIMPS_WORKER_STORE_ANSWERS_H_
 #define SLIMPS_WORKER_STORE_ANSWERS_H_
 
+#include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "absl/time/time.h"
@@ -43,6 +45,16 @@ struct KeyCodec {
   // them, the most compressed first.
   std::string codec;
   std::string reason;  // in words
+};
+
+// What the servers' optimizer keeps of one key, in memory of the caller.
+struct LentOptimizerState {
+  // SGD's momentum; Adam's first and second moment. ONEBIT_ADAM with a frozen variance also has
+  // what its answers left out. Each is as long as the key; empty: not wanted, or not there.
+  std::array<std::span<float>, 3> tensors = {};
+  uint32_t count = 0;    // how many tensors there are
+  uint64_t updates = 0;  // how often they were updated
+  uint64_t round = 0;    // after which they are what they are; dist_async, dist_ssp: some push
 };
 
 // What KVStore::Load found.

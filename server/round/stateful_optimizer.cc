@@ -181,7 +181,7 @@ WireValue StatefulOptimizer::Share(uint64_t version, wire::OptimizerState* state
   state->set_tensors(static_cast<uint32_t>(tensors));
   state->set_updates(updates_);
   WireValue value{.version = version, .format = PayloadFormat::kAbsent};
-  if (tensor == 0 || tensor > tensors || spec_.elements == 0) return value;
+  if (tensor == 0 || tensor > tensors || spec_.elements == 0 || untouched()) return value;
   AlignedBuffer copy = AlignedBuffer::OfFloats(spec_.elements, BufferUse::kPayload);
   std::ranges::copy(tensors_[tensor - 1].floats(), copy.floats().begin());
   if (spec_.hashing == PayloadHashing::kXxh3) value.hash = HashBytes(copy.bytes());
@@ -201,10 +201,13 @@ absl::Status StatefulOptimizer::CheckPut(const wire::OptimizerState& state,
                      " with ", tensors, " tensors, got ",
                      wire::OptimizerSpec::Kind_Name(state.kind()), " with ", state.tensors()));
   }
-  if (state.tensor() == 0 || state.tensor() > tensors || value.format != PayloadFormat::kRawF32) {
+  const bool known =
+      value.format == PayloadFormat::kRawF32 || value.format == PayloadFormat::kAbsent;
+  if (state.tensor() == 0 || state.tensor() > tensors || !known) {
     return absl::InvalidArgumentError(
-        absl::StrCat("optimizer state: expected tensor 1 to ", tensors, " in raw fp32, got tensor ",
-                     state.tensor(), " in ", std::string(FormatName(value.format))));
+        absl::StrCat("optimizer state: expected tensor 1 to ", tensors,
+                     " in raw fp32, or absent for zeros, got tensor ", state.tensor(), " in ",
+                     std::string(FormatName(value.format))));
   }
   if (state.load() == 0 || state.updates() > kMaxUpdates) {
     return absl::InvalidArgumentError(
@@ -225,7 +228,9 @@ absl::Status StatefulOptimizer::Put(const wire::OptimizerState& state,
   frozen_ = state.tensors() == 3;
   if (frozen_) Announce({}, spec_.num_workers);
   const std::span<float> mine = tensors_[state.tensor() - 1].floats();
-  for (size_t first = 0; first < mine.size(); first += kBlockElements) {
+  std::ranges::fill(mine, 0.0f);
+  const size_t coded = value.format == PayloadFormat::kAbsent ? 0 : mine.size();
+  for (size_t first = 0; first < coded; first += kBlockElements) {
     Decode(value.format, value.payload.bytes(), mine.size(), first,
            mine.subspan(first, std::min(kBlockElements, mine.size() - first)));
   }

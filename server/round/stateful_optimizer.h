@@ -77,12 +77,13 @@ class StatefulOptimizer final {
   // push is a gradient.
   std::optional<wire::MomentumExchange> exchange() const;
 
-  // Returns a copy of tensor number `state->tensor()` (from 1), or kAbsent if there is none. Fills
-  // in the other fields of `state`. The copy gets `version`.
+  // Returns a copy of tensor number `state->tensor()` (from 1), or kAbsent if there is none or no
+  // tensor was ever updated nor put: all are zero. Fills in the other fields of `state`. The copy
+  // gets `version`.
   WireValue Share(uint64_t version, wire::OptimizerState* state) const;
 
-  // Puts back one tensor. A load number (`state.load`) that is not newer than the last one changes
-  // nothing.
+  // Puts back one tensor; kAbsent stands for zeros. A load number (`state.load`) that is not newer
+  // than the last one changes nothing.
   // FailedPrecondition: the state is of another optimizer.
   // InvalidArgument or DataLoss: malformed.
   [[nodiscard]] absl::Status Put(const wire::OptimizerState& state, const ClaimedPayload& value);
@@ -100,6 +101,7 @@ class StatefulOptimizer final {
 
  private:
   absl::Status CheckPut(const wire::OptimizerState& state, const ClaimedPayload& value) const;
+  bool untouched() const { return updates_ == 0 && loads_ == decltype(loads_){}; }
   void Grow(size_t tensors);
   size_t state_tensors() const { return frozen_ ? 3 : optimizer_->state_tensors(); }
   void Freeze(uint32_t contributors);

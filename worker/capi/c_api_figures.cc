@@ -8,8 +8,10 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "proto/base/status_macros.h"
 #include "worker/activity.h"
@@ -104,6 +106,34 @@ slimps_status LoadFrom(const char* function, slimps_store* store, const void* co
   });
 }
 
+struct GivenStates {
+  std::vector<slimps::Key> keys;
+  std::vector<slimps::LentOptimizerState> states;
+};
+
+absl::StatusOr<GivenStates> ToStates(const slimps_optimizer_state* states, size_t count) {
+  SLIMPS_ASSIGN_OR_RETURN(const auto given, slimps::ReadSizedArray("states", states, count));
+  GivenStates made;
+  for (const slimps_optimizer_state& one : given) {
+    SLIMPS_ASSIGN_OR_RETURN(slimps::Key key, slimps::ToKey(one.key));
+    slimps::LentOptimizerState& state = made.states.emplace_back();
+    for (size_t i = 0; i < state.tensors.size(); ++i) {
+      if (one.tensors[i] == nullptr) continue;
+      SLIMPS_ASSIGN_OR_RETURN(state.tensors[i],
+                              slimps::ToSpan("tensors", one.tensors[i], one.elements));
+    }
+    if (one.count > state.tensors.size()) {
+      return absl::InvalidArgumentError(absl::StrCat("states: key ", key.typed_name(),
+                                                     ": expected at most ", state.tensors.size(),
+                                                     " tensors, got count ", one.count));
+    }
+    state.count = static_cast<uint32_t>(one.count);
+    state.updates = one.updates;
+    made.keys.push_back(std::move(key));
+  }
+  return made;
+}
+
 }  // namespace
 
 extern "C" {
@@ -116,6 +146,31 @@ slimps_status slimps_save_optimizer_states(slimps_store* store, void** content, 
 slimps_status slimps_load_optimizer_states(slimps_store* store, const void* content, size_t bytes) {
   return LoadFrom(__func__, store, content, bytes, [](KVStore* open, std::string_view given) {
     return open->LoadOptimizerStates(given);
+  });
+}
+
+slimps_status slimps_pull_optimizer_states(slimps_store* store, slimps_optimizer_state* states,
+                                           size_t count) {
+  return Await(__func__, store, [=](KVStore* open) -> absl::Status {
+    SLIMPS_ASSIGN_OR_RETURN(GivenStates given, ToStates(states, count));
+    SLIMPS_RETURN_IF_ERROR(open->PullOptimizerStates(given.keys, given.states));
+    for (size_t i = 0; i < count; ++i) {
+      auto* const one = reinterpret_cast<slimps_optimizer_state*>(reinterpret_cast<char*>(states) +
+                                                                  i * states->struct_size);
+      one->count = given.states[i].count;
+      one->updates = given.states[i].updates;
+      one->round = given.states[i].round;
+    }
+    return absl::OkStatus();
+  });
+}
+
+slimps_status slimps_put_optimizer_states(slimps_store* store, const slimps_optimizer_state* states,
+                                          size_t count) {
+  return Await(__func__, store, [=](KVStore* open) -> absl::Status {
+    const absl::StatusOr<GivenStates> given = ToStates(states, count);
+    if (!given.ok()) return open->PutOptimizerStates({}, {}, given.status());
+    return open->PutOptimizerStates(given->keys, given->states, absl::OkStatus());
   });
 }
 

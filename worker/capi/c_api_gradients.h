@@ -101,6 +101,39 @@ SLIMPS_API slimps_status slimps_save_optimizer_states(slimps_store* store, void*
 SLIMPS_API slimps_status slimps_load_optimizer_states(slimps_store* store, const void* content,
                                                       size_t bytes);
 
+/* What the servers' optimizer keeps of one key. Since 1.10.
+ *   tensors   SGD's momentum; Adam's first and second moment; "onebit_adam" with a frozen variance
+ *             has also what its answers left out. Each has `elements`, as the key
+ *   count     how many tensors the optimizer has
+ *   updates   how often they were updated (Adam's t)
+ *   round     after which they are as they are; without rounds, some push */
+typedef struct slimps_optimizer_state {
+  size_t struct_size; /* sizeof(slimps_optimizer_state) */
+  slimps_key key;
+  float* tensors[3]; /* NULL: not wanted, or not there */
+  size_t elements;
+  uint64_t count;
+  uint64_t updates;
+  uint64_t round;
+} slimps_optimizer_state;
+
+/* Fills in tensors, count, updates and round of each state. Any worker calls it without the others;
+ * it waits for the rounds that this worker has pushed, and no later round is complete meanwhile.
+ * Stores without rounds give what the servers have by then. Tensors are on the host. Since 1.10.
+ * FAILED_PRECONDITION: there is no optimizer; or this worker has left, and rounds went on.
+ * UNIMPLEMENTED: a local store. */
+SLIMPS_API slimps_status slimps_pull_optimizer_states(slimps_store* store,
+                                                      slimps_optimizer_state* states, size_t count);
+
+/* Replaces what the servers' optimizer keeps of these keys by rank 0's `tensors` and `updates`,
+ * before the next push. Collective, with equal keys; of other ranks only keys are read. Each state
+ * has `count` tensors, as many as the optimizer. Since 1.10.
+ * FAILED_PRECONDITION: the optimizer has another number of tensors.
+ * ABORTED: another worker could not do its part. UNIMPLEMENTED: a local store. */
+SLIMPS_API slimps_status slimps_put_optimizer_states(slimps_store* store,
+                                                     const slimps_optimizer_state* states,
+                                                     size_t count);
+
 /* Gives what gradient compression keeps on this worker between pushes, as a file's content. A job
  * resumes from this, the weights and the optimizer states. Each worker saves and loads its own. The
  * caller frees `content` by slimps_free. */

@@ -44,6 +44,8 @@ template <>
 inline constexpr size_t kFirstSize<slimps_totals> = 112;
 template <>
 inline constexpr size_t kFirstSize<slimps_decision> = 40;
+template <>
+inline constexpr size_t kFirstSize<slimps_optimizer_state> = 88;
 
 // Checks the size that a caller's struct claims.
 // InvalidArgument: smaller than in its first version, or a value that can only be uninitialised.

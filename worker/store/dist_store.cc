@@ -271,6 +271,17 @@ absl::Status DistStore::LoadOptimizerStates(std::string_view content) {
   return states_->Load(content);
 }
 
+absl::Status DistStore::PullOptimizerStates(std::span<const Key> keys,
+                                            std::span<LentOptimizerState> states) {
+  return states_->Pull(keys, states);
+}
+
+absl::Status DistStore::PutOptimizerStates(std::span<const Key> keys,
+                                           std::span<const LentOptimizerState> states,
+                                           absl::Status mine) {
+  return states_->Put(keys, states, std::move(mine));
+}
+
 absl::StatusOr<std::string> DistStore::SaveResiduals() { return residuals_->Save(); }
 
 absl::Status DistStore::LoadResiduals(std::string_view content) {

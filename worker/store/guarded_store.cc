@@ -149,6 +149,17 @@ absl::Status GuardedStore::LoadOptimizerStates(std::string_view content) {
   return Guarded([&] { return store_->LoadOptimizerStates(content); });
 }
 
+absl::Status GuardedStore::PullOptimizerStates(std::span<const Key> keys,
+                                               std::span<LentOptimizerState> states) {
+  return Guarded([&] { return store_->PullOptimizerStates(keys, states); });
+}
+
+absl::Status GuardedStore::PutOptimizerStates(std::span<const Key> keys,
+                                              std::span<const LentOptimizerState> states,
+                                              absl::Status mine) {
+  return Guarded([&] { return store_->PutOptimizerStates(keys, states, std::move(mine)); });
+}
+
 absl::StatusOr<std::string> GuardedStore::SaveResiduals() {
   return Guarded([&] { return store_->SaveResiduals(); });
 }

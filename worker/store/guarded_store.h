@@ -55,6 +55,11 @@ class GuardedStore final : public KVStore {
   absl::Status SetUpdater(Updater updater) override;
   absl::StatusOr<std::string> SaveOptimizerStates() override;
   absl::Status LoadOptimizerStates(std::string_view content) override;
+  absl::Status PullOptimizerStates(std::span<const Key> keys,
+                                   std::span<LentOptimizerState> states) override;
+  absl::Status PutOptimizerStates(std::span<const Key> keys,
+                                  std::span<const LentOptimizerState> states,
+                                  absl::Status mine) override;
   absl::StatusOr<std::string> SaveResiduals() override;
   absl::Status LoadResiduals(std::string_view content) override;
   absl::Status Save(const std::string& folder, absl::StatusOr<std::string_view> own_state) override;

@@ -79,6 +79,9 @@ class TensorTraffic final {
   // For pulls that do not go through the pull merger: returns the request for one partition.
   wire::PullItem MakePull(const TensorPlan& tensor, size_t partition, uint64_t min_version) const;
 
+  // True if a version is the weights after a round of all workers.
+  bool counts_rounds() const { return mode_ == wire::DIST_SYNC; }
+
   // Returns the least version that a pull must see: dist_sync waits for this worker's own pushes.
   uint64_t NewestPushed(const Key& key) const;
 

@@ -309,7 +309,7 @@ TEST_F(RowsPartition, StateOfAnotherOptimizerOrShapeIsRefused) {
     other.set_tensor(tensor);
     EXPECT_EQ(code(other, Raw(All(1))), absl::StatusCode::kInvalidArgument);
   }
-  EXPECT_EQ(code(state, {}), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(state, {.format = PayloadFormat::kRows}), absl::StatusCode::kInvalidArgument);
   other = state;
   other.set_load(0);
   EXPECT_EQ(code(other, Raw(All(1))), absl::StatusCode::kInvalidArgument);

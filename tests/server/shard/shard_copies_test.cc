@@ -33,6 +33,12 @@ class ShardCopiesTest : public ShardStateTest {
     ShardItems items{.origin = From(0)};
     items.inits.push_back(MakeInit("w", std::vector<float>(kElements)));
     items.inits[0].spec.row_elements = kElements;
+    // State that was never put nor stepped is zero, and is not copied.
+    InitWork& put = items.inits.emplace_back(MakeInit("w", std::vector<float>(kElements, 1)));
+    put.state.emplace().set_kind(wire::OptimizerSpec::SGD);
+    put.state->set_tensors(1);
+    put.state->set_tensor(1);
+    put.state->set_load(1);
     state->HandleItems(std::move(items));
     (void)state->TakeReplies();
     return state;

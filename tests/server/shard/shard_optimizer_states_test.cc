@@ -25,13 +25,15 @@ class ShardOptimizerStatesTest : public ShardStateTest {
 
   // Loads a momentum of this value, saved after `updates` updates. Returns the answer's code.
   absl::StatusCode Put(float momentum, uint64_t updates) {
-    InitWork put = MakeInit("w", {momentum});
+    return Put(MakeInit("w", {momentum}), updates, 1);
+  }
+  absl::StatusCode Put(InitWork put, uint64_t updates, uint64_t load) {
     wire::OptimizerState& state = put.state.emplace();
     state.set_kind(wire::OptimizerSpec::SGD);
     state.set_tensors(1);
     state.set_tensor(1);
     state.set_updates(updates);
-    state.set_load(1);
+    state.set_load(load);
     ShardItems items{.origin = From(0)};
     items.inits.push_back(std::move(put));
     state_.HandleItems(std::move(items));
@@ -109,6 +111,21 @@ TEST_F(ShardOptimizerStatesTest, AShardThatHasFailedNeitherGivesNorTakesAny) {
   PullState(0, 0);
   EXPECT_EQ(Pulls().at(0).status, absl::AbortedError("the job is over"));
   EXPECT_EQ(updates(), 0u);
+}
+
+TEST_F(ShardOptimizerStatesTest, ZerosFromTheBeginningAreAbsentAndAbsentIsTakenForZeros) {
+  Begin();
+  PullState(0, 0);
+  EXPECT_THAT(Pulls().at(0).values, IsEmpty());
+  EXPECT_EQ(Put(7, 0), absl::StatusCode::kOk);
+  PullState(0, 0);
+  EXPECT_THAT(Pulls().at(0).values, ElementsAre(7)) << "put back with no update counted";
+  InitWork zeros = MakeInit("w", {5});
+  zeros.value = {.format = PayloadFormat::kAbsent};
+  EXPECT_EQ(Put(std::move(zeros), 3, 2), absl::StatusCode::kOk);
+  PullState(0, 0);
+  EXPECT_THAT(Pulls().at(0).values, ElementsAre(0));
+  EXPECT_EQ(updates(), 3u);
 }
 
 TEST_F(ShardOptimizerStatesTest, StateOfAPartitionThatIsNotThereIsRefused) {

@@ -38,6 +38,9 @@ TEST_F(CApiLocalBackground, NothingIsEverUnderWay) {
   EXPECT_C_OK(slimps_save_optimizer_states(far_, &content, &count));
   EXPECT_C_OK(slimps_load_optimizer_states(far_, content, count));
   slimps_free(content);
+  slimps_optimizer_state state = {.struct_size = sizeof(state), .key = kW};
+  EXPECT_EQ(slimps_pull_optimizer_states(far_, &state, 1), SLIMPS_UNIMPLEMENTED);
+  EXPECT_EQ(slimps_put_optimizer_states(far_, &state, 1), SLIMPS_UNIMPLEMENTED);
   double sum = 2;
   EXPECT_C_OK(slimps_all_reduce_sum(far_, &sum, 1));
   EXPECT_C_OK(slimps_barrier(far_));

@@ -75,6 +75,13 @@ TEST(CApiBasics, LayoutIsThatOfVersion17) {
   EXPECT_EQ(offsetof(slimps_parameter, place), 48u);
 }
 
+TEST(CApiBasics, LayoutIsThatOfVersion110) {
+  EXPECT_EQ(sizeof(slimps_optimizer_state), 88u);
+  EXPECT_EQ(offsetof(slimps_optimizer_state, tensors), 32u);
+  EXPECT_EQ(offsetof(slimps_optimizer_state, elements), 56u);
+  EXPECT_EQ(offsetof(slimps_optimizer_state, round), 80u);
+}
+
 // Copies from and to GPUs: tests/python/gpu/gpu_test.py.
 TEST(CApiCopy, CopiesOnTheHostAndNamesWhatIsWrong) {
   const std::vector<float> from = {1, 2, 3};

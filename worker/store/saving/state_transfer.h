@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // StateTransfer: saves and loads the optimizer's state of all servers. The workers do both
-// together, tensor by tensor, and agree after each one: all of them succeed, or all fail.
+// together, some tensors at a time, and agree after these: all of them succeed, or all fail. One
+// worker alone may pull it.
 //
 //   StateTransfer states(options, &keys, &node, &codecs, &tensors);
 //   SLIMPS_ASSIGN_OR_RETURN(const std::string content, states.Save());
@@ -12,6 +13,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
@@ -42,6 +44,11 @@ class StateTransfer final {
   // KVStore::LoadOptimizerStates.
   absl::Status Load(std::string_view content);
 
+  // KVStore::PullOptimizerStates and PutOptimizerStates.
+  absl::Status Pull(std::span<const Key> keys, std::span<LentOptimizerState> states);
+  absl::Status Put(std::span<const Key> keys, std::span<const LentOptimizerState> states,
+                   absl::Status mine);
+
   // Takes over the momentum and the variance of a tensor whose variance is frozen.
   absl::Status TakeMomentum(const TensorPlan& tensor);
 
@@ -51,11 +58,35 @@ class StateTransfer final {
                                           std::span<const uint32_t> numbers);
 
  private:
-  // Returns the request for one partition's part of the optimizer's state.
-  wire::PullItem StatePull(const TensorPlan& tensor, size_t partition, uint32_t number) const;
-  absl::Status Collect(const TensorPlan& tensor, OptimizerStates* states);
-  absl::Status CheckLoadable(const OptimizerStates& states);
-  absl::Status Send(const TensorPlan& tensor, const OptimizerStates& states, uint64_t load);
+  // The rounds that answers are of.
+  struct Rounds {
+    uint64_t least = std::numeric_limits<uint64_t>::max();
+    uint64_t most = 0;
+  };
+
+  // Returns the request for one partition's part of the optimizer's state, as of this worker's
+  // newest push and of round `least`, at least.
+  wire::PullItem StatePull(const TensorPlan& tensor, size_t partition, uint32_t number,
+                           uint64_t least) const;
+  // Returns which optimizer the servers have. FailedPrecondition: none, or there is no tensor.
+  absl::StatusOr<wire::OptimizerState> Describe(std::span<const TensorPlan* const> tensors,
+                                                const char* what);
+  // Returns the tensors of `keys`, after checking that the states are as long.
+  absl::StatusOr<std::vector<const TensorPlan*>> Find(
+      std::span<const Key> keys, std::span<const LentOptimizerState> states) const;
+  // Writes what the servers keep of some tensors.
+  absl::StatusOr<Rounds> Collect(std::span<const TensorPlan* const> tensors,
+                                 std::span<LentOptimizerState> states, uint64_t least);
+  absl::Status TakeAnswer(const TensorPlan& tensor, size_t partition, uint32_t number,
+                          const Answer& answer, LentOptimizerState* state) const;
+  // Checks that the servers can take `states`. Returns their optimizer.
+  absl::StatusOr<wire::OptimizerState> CheckPuttable(std::span<const TensorPlan* const> tensors,
+                                                     std::span<const LentOptimizerState> states);
+  // `kind`: the servers' optimizer, and the number of this load.
+  absl::Status Send(std::span<const TensorPlan* const> tensors,
+                    std::span<const LentOptimizerState> states, const wire::OptimizerState& kind);
+  // Takes over all momenta if the variance is frozen. Collective.
+  absl::Status TakeMomenta(std::span<const TensorPlan* const> tensors);
 
   const KVStoreOptions& options_;
   const KeyTable* const keys_;
