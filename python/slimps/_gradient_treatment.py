@@ -5,9 +5,11 @@ policies, and what of these a job saves and resumes from."""
 from __future__ import annotations
 
 import os
-from typing import Any, Mapping, Optional, Union
+from typing import Any, List, Mapping, Optional, Sequence, Tuple, Union
 
-from slimps import _compression, _store_base, _updater, _whole_file, native
+import numpy as np
+
+from slimps import _compression, _keys, _store_base, _updater, _whole_file, native
 from slimps import optimizer as _optimizer
 
 
@@ -48,6 +50,26 @@ class GradientTreatment(_store_base.StoreBase):
     def put_optimizer_states(self, content: bytes) -> None:
         """Restores the result of optimizer_states(), as load_optimizer_states does. Collective."""
         self._store.load_optimizer_states(content)
+
+    def pull_states(
+        self, names: Sequence[_keys.Key], arrays: Sequence[Sequence[np.ndarray]]
+    ) -> List[Tuple[int, int, int]]:
+        """Writes what the servers' optimizer keeps of each key into its arrays, packed float32.
+
+        SGD keeps a momentum, Adam two moments; arrays beyond these stay as they are. Returns for
+        each key the number of tensors, how often they were updated, and after which round. Any
+        worker calls it without the others.
+        """
+        return self._store.pull_optimizer_states(names, arrays)
+
+    def put_states(
+        self,
+        names: Sequence[_keys.Key],
+        arrays: Sequence[Sequence[np.ndarray]],
+        updates: Sequence[int],
+    ) -> None:
+        """Replaces what the servers' optimizer keeps of these keys by rank 0's. Collective."""
+        self._store.put_optimizer_states(names, arrays, updates)
 
     def residuals(self) -> bytes:
         """Returns what the codecs keep of this worker's gradients between pushes (residuals).

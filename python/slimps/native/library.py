@@ -17,7 +17,7 @@ from typing import Any, Tuple
 from slimps import errors
 from slimps.native import structs
 
-API_VERSION = 1009  # the oldest that has everything used here
+API_VERSION = 1010  # the oldest that has everything used here
 PATH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libslimps.so.1")
 
 _KEY = structs.Key
@@ -63,6 +63,8 @@ _STATUS = {
     "get_key_codecs": (c_void_p, c_void_p, c_size_t, c_void_p),
     "save_optimizer_states": (c_void_p, c_void_p, c_void_p),
     "load_optimizer_states": (c_void_p, c_char_p, c_size_t),
+    "pull_optimizer_states": (c_void_p, c_void_p, c_size_t),
+    "put_optimizer_states": (c_void_p, c_void_p, c_size_t),
     "save_residuals": (c_void_p, c_void_p, c_void_p),
     "load_residuals": (c_void_p, c_char_p, c_size_t),
     "save": (c_void_p, c_char_p, c_char_p, c_size_t),

@@ -93,6 +93,18 @@ class Totals(ctypes.Structure):
     ]
 
 
+class OptimizerState(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("key", Key),
+        ("tensors", c_void_p * 3),
+        ("elements", c_size_t),
+        ("count", c_uint64),
+        ("updates", c_uint64),
+        ("round", c_uint64),
+    ]
+
+
 NOT_COMPRESSED = 2**64 - 1
 
 

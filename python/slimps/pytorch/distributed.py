@@ -80,10 +80,10 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
     step a whole one.
 
     Collective: every worker makes it with equal arguments. All workers begin with rank 0's values
-    of the named parameters. Load a checkpoint's weights into the model before this, and do not
-    change weights afterwards; a change that is detected raises an error. A step's gradient is the
-    mean over the workers, as with DistributedDataParallel. A parameter that has no gradient on any
-    worker is not stepped.
+    of the named parameters, and with the state of rank 0's `optimizer`, which goes to the servers.
+    Load a checkpoint's weights into the model before this, and do not change weights afterwards; a
+    change that is detected raises an error. A step's gradient is the mean over the workers, as with
+    DistributedDataParallel. A parameter that has no gradient on any worker is not stepped.
 
     A gradient must not be changed once it was sent: the library may be reading it.
 
@@ -165,6 +165,7 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
             )
         else:
             node.each_pushes(self.store)
+        self._hand_state_over(spec)
         self._rates = groups.Rates(optimizer, found.group_of)
         self._weights = changes.Weights(self._names, self._parameters, self._masters)
         self._closed = False
@@ -259,10 +260,7 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
                 or the script has changed the parameters itself.
         """
         self._weights.check()
-        if any(sent is not None for sent in self._out):
-            raise FailedPreconditionError(
-                "global_weights: gradients of a step have gone out; expected step() before"
-            )
+        self._check_between_steps("global_weights")
         kept = self._masters.copies() if self._backup_model else []
         self._masters.settle()
         self._exchange.drain()
@@ -300,6 +298,7 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
         if changed is None:
             self._masters.publish()
         self._backward.end()
+        self._end_state()
         if self._node is not None:
             self._node.close()
         if self._owns_store:
@@ -372,6 +371,12 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
         self._hyper_told = True
         self._masters.settle()  # what is sent from here on may bring new weights
         self._rates.tell(self.param_groups, self._exchange.set_hyper)
+
+    def _check_between_steps(self, what: str) -> None:
+        if any(sent is not None for sent in self._out):
+            raise FailedPreconditionError(
+                "%s: gradients of a step have gone out; expected step() before" % what
+            )
 
     def _changed_too_late(self) -> Optional[str]:
         """Returns, in words, what the script changed after it was sent; None: nothing."""

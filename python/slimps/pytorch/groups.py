@@ -103,13 +103,8 @@ class Rates:
 
         FailedPreconditionError: another option has changed.
         """
+        self.check(groups)
         for number, group in enumerate(groups):
-            fixed = self._fixed_of(group)
-            if fixed != self._fixed[number]:
-                raise FailedPreconditionError(
-                    "parameter group %d: the servers know %s; only lr, weight_decay and a momentum "
-                    "above 0 may change, got %s" % (number, self._fixed[number], fixed)
-                )
             hyper = Hyper.of(group)
             if hyper == self._told[number]:
                 continue
@@ -117,6 +112,16 @@ class Rates:
                 if home == number:
                     set_hyper(index, *hyper)
             self._told[number] = hyper
+
+    def check(self, groups: List[Dict[str, Any]]) -> None:
+        """Raises FailedPreconditionError if an option is another that must not change."""
+        for number, group in enumerate(groups):
+            fixed = self._fixed_of(group)
+            if fixed != self._fixed[number]:
+                raise FailedPreconditionError(
+                    "parameter group %d: the servers know %s; only lr, weight_decay and a momentum "
+                    "above 0 may change, got %s" % (number, self._fixed[number], fixed)
+                )
 
     def changed(self, groups: List[Dict[str, Any]]) -> Optional[str]:
         """Returns, in words, which group's rates differ from those told; None: no group's."""

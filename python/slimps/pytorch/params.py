@@ -265,8 +265,8 @@ def broadcast_parameters(parameters: Named, store: Optional[kv.KVStore] = None) 
     (DistributedOptimizer), or DistributedDataParallel copies them (CommHookState).
 
     Call it once per run, since the servers keep what was broadcast: float32 as it is, each byte of
-    other types as a float32. Saved optimizer states name these keys too, so a run that resumes
-    makes the same calls, before load_state_dict.
+    other types as a float32. Files of KVStore.save_optimizer_states name these keys too, so a run
+    that loads one makes the same calls before.
 
     Raises
         FailedPreconditionError: `store` is None, and this process has no distributed store, or more

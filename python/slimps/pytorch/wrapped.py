@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import functools
 import os
-from typing import Any, Dict, List
+from typing import Any, Callable, Dict, List, Optional
 
 import torch
 
-from slimps import kv
+from slimps import _said_once, kv, native
 from slimps._checkpoint import LoadedCheckpoint
 from slimps.errors import FailedPreconditionError
-from slimps.pytorch import changes, params, saved_state
+from slimps.pytorch import changes, groups, params, saved_state
 
 
 class WrappedOptimizer(torch.optim.Optimizer):
@@ -24,8 +24,12 @@ class WrappedOptimizer(torch.optim.Optimizer):
     _names: List[str]
     _masters: params.Masters
     _weights: changes.Weights
+    _parameters: List[torch.Tensor]
+    _rates: groups.Rates
     _backup_model: bool
     _node: Any
+    _servers: saved_state.ServerState
+    _check_between_steps: Callable[[str], None]
 
     def __new__(cls, optimizer: torch.optim.Optimizer, *_: Any, **__: Any) -> WrappedOptimizer:
         """Makes an object that isinstance() takes for one of the wrapped optimizer's class too."""
@@ -39,29 +43,98 @@ class WrappedOptimizer(torch.optim.Optimizer):
         self._wrapped = optimizer
         self._share_groups()
 
-    def state_dict(self) -> Dict[str, Any]:
-        """Returns the wrapped optimizer's options, the servers' state, and this worker's residuals.
+    def state_dict(self, *, residuals: bool = False) -> Dict[str, Any]:
+        """Returns the options and the servers' state as torch.optim lays them out, and their round.
 
-        Collective. Each worker saves its own result, since residuals differ. Save the model's
-        weights separately, inside global_weights(). The result does not hold the servers' momentum
-        as the backup model has seen it, so the first step after loading lacks it. It does not hold
-        the part of compressed pulls that the servers have not sent yet. Hooks of state_dict() and
-        load_state_dict() see the wrapped optimizer's part.
-        """
-        return saved_state.saved(super().state_dict(), self.store)
+        Any worker calls it, alone or with others; the others may go on into their next step. The
+        tensors are float32 on the CPU. With backup_model it is the state of the global weights.
+        With dist_async and dist_ssp, "round" is None, and each parameter's state has this worker's
+        steps and those of the others that the servers have by then.
 
-    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        """Restores a state_dict() of the same rank. Call it before the first step. Collective.
+        residuals  True: "residuals" has what compression keeps on this worker between pushes. The
+                   worker of the same rank in a job as large takes it up again
 
-        Load the model's weights before making this optimizer: the servers begin with them.
+        The exact state of a whole job is for save_step() and KVStore.save.
 
         Raises
-            InvalidArgumentError: it is no state_dict() of a DistributedOptimizer, or is from
-                another rank or number of workers.
+            FailedPreconditionError: gradients of a step were sent, and step() was not called yet.
         """
-        saved_state.check(state_dict, self.store)
-        super().load_state_dict(state_dict["optimizer"])
-        saved_state.restore(state_dict, self.store)
+        self._check_between_steps("state_dict")
+        found, round_ = self._servers.pull()
+        self.state.update(found)
+        try:
+            saved = super().state_dict()
+        finally:
+            self.state.update(self._servers.placeholders())
+        saved["round"] = round_
+        if residuals:
+            saved["residuals"] = saved_state.residuals_of(self.store)
+        return saved
+
+    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+        """Loads a state_dict(), of a job of any size or of torch's optimizer of the same kind.
+
+        Collective. Rank 0's state counts, and each worker takes the groups' options of its own,
+        which are best the same. Load the model's weights before making this optimizer: the servers
+        begin with them. With backup_model, the first local step after this lacks the momentum.
+        Errors change nothing.
+
+        Raises
+            InvalidArgumentError: the state is of another kind of optimizer, or of other parameters.
+            FailedPreconditionError: it has options that the servers cannot change.
+            AbortedError: another worker could not read its state.
+        """
+        given: Dict[str, Any] = {}
+        states: Optional[saved_state.Given] = None
+
+        def read() -> Optional[saved_state.Given]:
+            found = saved_state.by_parameter(given, self.param_groups)
+            self._rates.check(
+                [{**now, **one} for now, one in zip(self.param_groups, given["param_groups"])]
+            )
+            return self._servers.read(found) if self.store.rank == 0 else None
+
+        def take(_: Any, state_dict: Dict[str, Any]) -> Dict[str, Any]:
+            """Keeps the state, which goes to the servers, from torch. Runs after other hooks."""
+            nonlocal states
+            given.update(state_dict)
+            states = saved_state.agreed(self.store, read)
+            return {**state_dict, "state": {}}
+
+        register: Any = self.register_load_state_dict_pre_hook  # type: ignore[attr-defined]
+        hook = register(take)
+        try:
+            super().load_state_dict(state_dict)
+        finally:
+            hook.remove()
+        self.state.update(self._servers.placeholders())
+        self._servers.put(states)
+        saved_state.put_residuals(given.get("residuals"), self.store)
+
+    def _hand_state_over(self, spec: native.OptimizerSpec) -> None:
+        """Gives the wrapped optimizer's state to the servers: rank 0's. Collective."""
+        self._servers = saved_state.ServerState(self.store, self._names, self._parameters, spec)
+        own = self._wrapped.state
+        has_any = any(own.get(parameter) for parameter in self._parameters)
+        leads = self.store.rank == 0
+        (of_rank_0,) = self.store.all_reduce_sum([float(has_any and leads)])
+        if of_rank_0:
+            of_torch = saved_state.agreed(
+                self.store, lambda: self._servers.read(own) if leads else None
+            )
+            self._servers.put(of_torch)
+        elif has_any:
+            _said_once.warn(
+                "state of others",
+                "DistributedOptimizer: the state of worker %d's optimizer is dropped, since rank "
+                "0's counts, which has none (said once)" % self.store.rank,
+            )
+        own.update(self._servers.placeholders())
+
+    def _end_state(self) -> None:
+        """Takes the placeholders from the wrapped optimizer, which may be used again."""
+        for parameter in self._parameters:
+            self._wrapped.state.pop(parameter, None)
 
     def resume(self) -> LoadedCheckpoint:
         """Takes up the job where it is, as KVStore.resume does, and takes the servers' weights.
@@ -100,7 +173,7 @@ class WrappedOptimizer(torch.optim.Optimizer):
         if self._backup_model or self._node is not None:
             raise FailedPreconditionError(
                 "checkpoint: it has not what backup_model and node_first keep beside the store; "
-                "expected a DistributedOptimizer without them, or state_dict() on every worker"
+                "expected a DistributedOptimizer without them, or state_dict() on rank 0"
             )
 
     def add_param_group(self, param_group: Dict[str, Any]) -> None:

@@ -110,13 +110,6 @@ def test_one_nan_stops_or_leaves_the_parameter_out(store, non_finite):
     assert not torch.equal(torch.zeros(2), model.bias)  # its gradient was 1
 
 
-def test_a_state_of_something_else(store):
-    model, sgd = model_and_sgd()
-    optimizer = wrap(store, model, sgd)
-    with refused("got one without num_workers, optimizer, rank, residuals, servers"):
-        optimizer.load_state_dict({"state": {}, "param_groups": []})
-
-
 def test_names_without_named_parameters(store):
     model, sgd = model_and_sgd()
     optimizer = slimps.torch.DistributedOptimizer(sgd, store=store, backup_model=False)

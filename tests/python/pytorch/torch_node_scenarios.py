@@ -169,7 +169,9 @@ def half_precision_with_a_scaler_and_a_saved_state():
             scaler.update()
             assert (farthest(model, before) == 0) == (number == 2)
         assert is_same_everywhere(optimizer.store, model)
-        assert optimizer.state_dict()["num_workers"] == WORKERS
+        if RANK == 0:  # alone
+            saved = optimizer.state_dict()
+            assert saved["round"] == 3 and saved["state"][0]["step"] == 3
 
 
 def who_shares_a_store_with_one_that_each_pushes_to():
