@@ -166,6 +166,16 @@ absl::Status CheckCombination(const Combination& combination) {
                                "gradients, and ",
                                mode, " has no rounds in common"));
   }
+  if (combination.staleness != 0 && combination.mode != wire::DIST_SSP) {
+    return Refuse(absl::StrCat("staleness=", combination.staleness, " with ", mode),
+                  "expected 0; dist_ssp alone bounds how far workers are apart");
+  }
+  if (combination.remeasure_every != 0 && !rounds) {
+    return Refuse(
+        absl::StrCat("remeasure_every=", combination.remeasure_every, " with ", mode),
+        "expected 0; its workers have no rounds in common from which a new threshold could "
+        "hold");
+  }
   if (combination.policy != "threshold") {
     const absl::Status policy = CheckPolicy(combination);
     if (!policy.ok()) return policy;

@@ -11,6 +11,7 @@
 #ifndef SLIMPS_WORKER_COMBINATION_H_
 #define SLIMPS_WORKER_COMBINATION_H_
 
+#include <cstdint>
 #include <optional>
 #include <string_view>
 
@@ -25,6 +26,8 @@ struct Combination {
   const Codec* pull_codec = nullptr;      // what pulls carry; nullptr: weights in full precision
   std::string_view policy = "threshold";  // what decides the pushes' codecs
   wire::StoreMode mode = wire::DIST_SYNC;
+  uint32_t staleness = 0;
+  uint64_t remeasure_every = 0;
   // nullopt: not set yet, or not by this worker. Kind NONE: the store keeps sums. Any other kind:
   // the servers step.
   std::optional<wire::OptimizerSpec> optimizer;

@@ -17,22 +17,27 @@ using Schedule = wire::LearningRateSchedule;
 
 enum class Takes { kNumber, kNonZero, kPositive, kSwitch, kRounds };
 
+// Which optimizers use an option.
+enum class UsedBy { kAll, kSgdAndAdams, kSgd, kAdams, kOneBitAdam };
+
 struct Option {
   const char* name;
   Takes takes;
   void (*set)(Spec* spec, double value);
+  UsedBy used_by = UsedBy::kAll;
 };
 
 uint64_t Rounds(double value) { return static_cast<uint64_t>(value); }
 
 constexpr Option kOptions[] = {
     {"learning_rate", Takes::kNumber, [](Spec* s, double v) { s->set_learning_rate(v); }},
-    {"momentum", Takes::kNumber, [](Spec* s, double v) { s->set_momentum(v); }},
-    {"nesterov", Takes::kSwitch, [](Spec* s, double v) { s->set_nesterov(v != 0); }},
-    {"weight_decay", Takes::kNumber, [](Spec* s, double v) { s->set_weight_decay(v); }},
-    {"beta1", Takes::kNumber, [](Spec* s, double v) { s->set_beta1(v); }},
-    {"beta2", Takes::kNumber, [](Spec* s, double v) { s->set_beta2(v); }},
-    {"epsilon", Takes::kNumber, [](Spec* s, double v) { s->set_epsilon(v); }},
+    {"momentum", Takes::kNumber, [](Spec* s, double v) { s->set_momentum(v); }, UsedBy::kSgd},
+    {"nesterov", Takes::kSwitch, [](Spec* s, double v) { s->set_nesterov(v != 0); }, UsedBy::kSgd},
+    {"weight_decay", Takes::kNumber, [](Spec* s, double v) { s->set_weight_decay(v); },
+     UsedBy::kSgdAndAdams},
+    {"beta1", Takes::kNumber, [](Spec* s, double v) { s->set_beta1(v); }, UsedBy::kAdams},
+    {"beta2", Takes::kNumber, [](Spec* s, double v) { s->set_beta2(v); }, UsedBy::kAdams},
+    {"epsilon", Takes::kNumber, [](Spec* s, double v) { s->set_epsilon(v); }, UsedBy::kAdams},
     {"rescale_grad", Takes::kNonZero, [](Spec* s, double v) { s->set_rescale_grad(v); }},
     {"clip_gradient", Takes::kNumber, [](Spec* s, double v) { s->set_clip_gradient(v); }},
     {"average", Takes::kSwitch, [](Spec* s, double v) { s->set_average(v != 0); }},
@@ -40,7 +45,8 @@ constexpr Option kOptions[] = {
      [](Spec* s, double v) { s->mutable_schedule()->set_warmup_rounds(Rounds(v)); }},
     {"schedule_every", Takes::kRounds,
      [](Spec* s, double v) { s->mutable_schedule()->set_every(Rounds(v)); }},
-    {"freeze_after", Takes::kRounds, [](Spec* s, double v) { s->set_freeze_after(Rounds(v)); }},
+    {"freeze_after", Takes::kRounds, [](Spec* s, double v) { s->set_freeze_after(Rounds(v)); },
+     UsedBy::kOneBitAdam},
     {"schedule_factor", Takes::kNumber,
      [](Spec* s, double v) { s->mutable_schedule()->set_factor(v); }},
     {"total_rounds", Takes::kRounds,
@@ -61,6 +67,27 @@ constexpr std::pair<const char*, Spec::Kind> kOptimizers[] = {
     {"sgd", Spec::SGD},     {"adam", Spec::ADAM},
     {"adamw", Spec::ADAMW}, {"onebit_adam", Spec::ONEBIT_ADAM},
     {"test", Spec::TEST},   {"none", Spec::NONE}};
+
+bool IsAdam(Spec::Kind kind) {
+  return kind == Spec::ADAM || kind == Spec::ADAMW || kind == Spec::ONEBIT_ADAM;
+}
+
+// Returns the names of the optimizers that use the option, or nullptr if `kind` does.
+const char* OtherUsers(UsedBy used_by, Spec::Kind kind) {
+  switch (used_by) {
+    case UsedBy::kAll:
+      return nullptr;
+    case UsedBy::kSgdAndAdams:
+      return kind == Spec::SGD || IsAdam(kind) ? nullptr : "sgd, adam, adamw and onebit_adam";
+    case UsedBy::kSgd:
+      return kind == Spec::SGD ? nullptr : "sgd";
+    case UsedBy::kAdams:
+      return IsAdam(kind) ? nullptr : "adam, adamw and onebit_adam";
+    case UsedBy::kOneBitAdam:
+      return kind == Spec::ONEBIT_ADAM ? nullptr : "onebit_adam";
+  }
+  return nullptr;
+}
 
 // Returns the description of what the option takes, or nullptr if it takes `value`.
 const char* Expected(Takes takes, double value) {
@@ -109,10 +136,8 @@ absl::StatusOr<Spec> MakeOptimizer(std::string_view kind) {
     Spec spec;
     spec.set_kind(number);
     spec.set_rescale_grad(1);
-    const bool is_adam =
-        number == Spec::ADAM || number == Spec::ADAMW || number == Spec::ONEBIT_ADAM;
     if (number == Spec::SGD) spec.set_learning_rate(0.01);
-    if (is_adam) {
+    if (IsAdam(number)) {
       spec.set_learning_rate(0.001);
       spec.set_beta1(0.9);
       spec.set_beta2(0.999);
@@ -131,6 +156,11 @@ absl::Status SetOptimizerNumber(std::string_view name, double value, Spec* spec)
     return name == kScheduleOption ? Refuse(name, "text, as cosine", value) : Unknown(name);
   }
   if (const char* expected = Expected(option->takes, value)) return Refuse(name, expected, value);
+  const char* const users = OtherUsers(option->used_by, spec->kind());
+  if (users != nullptr && value != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("optimizer option ", option->name, "=", value,
+                                                   " has no effect: it is of ", users));
+  }
   option->set(spec, value);
   return absl::OkStatus();
 }

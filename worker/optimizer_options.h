@@ -44,8 +44,8 @@ namespace slimps {
 [[nodiscard]] absl::StatusOr<wire::OptimizerSpec> MakeOptimizer(std::string_view kind);
 
 // Sets one option. After an error `spec` is unchanged.
-// InvalidArgument: unknown option (the message lists the known ones), or a value that it does not
-// take.
+// InvalidArgument: unknown option (the message lists the known ones), a value that it does not
+// take, or one other than 0 of an option that this optimizer does not use.
 [[nodiscard]] absl::Status SetOptimizerNumber(std::string_view name, double value,
                                               wire::OptimizerSpec* spec);
 [[nodiscard]] absl::Status SetOptimizerOption(std::string_view name, std::string_view value,

@@ -189,6 +189,17 @@ std::map<std::string, std::string> StoreFlags() {
   return given;
 }
 
+// Returns the flags that were set, also those that were set to their defaults.
+std::map<std::string, std::string> GivenFlags() {
+  std::vector<gflags::CommandLineFlagInfo> flags;
+  gflags::GetAllFlags(&flags);
+  std::map<std::string, std::string> given;
+  for (const gflags::CommandLineFlagInfo& info : flags) {
+    if (!info.is_default) given[info.name] = info.current_value;
+  }
+  return given;
+}
+
 WorkerFlags GatherFlags() {
   return {.model = FLAGS_model,
           .dataset = FLAGS_dataset,
@@ -220,7 +231,8 @@ WorkerFlags GatherFlags() {
           .checkpoint = FLAGS_checkpoint,
           .checkpoint_every = FLAGS_checkpoint_every,
           .resume = FLAGS_resume,
-          .store = StoreFlags()};
+          .store = StoreFlags(),
+          .given = GivenFlags()};
 }
 
 Summary MakeSummary(const WorkerOptions& options, const KVStore& store) {
@@ -372,6 +384,7 @@ int main(int argc, char** argv) {
   google::InitGoogleLogging(argv[0]);
   const auto options = slimps::CheckWorkerFlags(slimps::GatherFlags());
   if (!options.ok()) slimps::DieOfUsage(std::string(options.status().message()));
+  for (const std::string& note : options->notes) LOG(WARNING) << note;
   slimps::ProgramTrace trace(FLAGS_trace, "worker");
   if (FLAGS_dry_run) return 0;
   return slimps::ExitStatus(trace.Finish(slimps::Run(*options, &trace)));

@@ -46,6 +46,14 @@ TEST(Combination, TheBackupModelNeedsRoundsAndGlobalWeights) {
               AllOf(HasSubstr("backup model without a server optimizer"), HasSubstr("sums")));
 }
 
+TEST(Combination, StalenessAndMeasuringAgainAreRefusedWhereTheyHaveNoEffect) {
+  EXPECT_THAT(Refusal({.staleness = 3}), HasSubstr("staleness=3 with dist_sync: expected 0"));
+  EXPECT_TRUE(CheckCombination({.mode = wire::DIST_SSP, .staleness = 3}).ok());
+  EXPECT_THAT(Refusal({.mode = wire::DIST_SSP, .remeasure_every = 20}),
+              HasSubstr("remeasure_every=20 with dist_ssp: expected 0"));
+  EXPECT_TRUE(CheckCombination({.remeasure_every = 20}).ok());
+}
+
 TEST(Combination, AsynchronousWithoutOptimizerIsRefused) {
   EXPECT_THAT(Refusal({.mode = wire::DIST_ASYNC, .optimizer = kSums}),
               HasSubstr("dist_async without a server optimizer"));

@@ -6,7 +6,9 @@
 
 #include <cmath>
 #include <string>
+#include <tuple>
 
+#include "absl/strings/str_cat.h"
 #include "proto/optimizer_check.h"
 
 namespace slimps {
@@ -37,11 +39,16 @@ TEST(OptimizerOptions, EachNameReachesItsFieldAsNumberAndAsText) {
   Spec by_number, by_text;
   for (const std::string& name : OptimizerOptionNames()) {
     if (name == "schedule") continue;
+    const bool is_sgds = name == "momentum" || name == "nesterov";
+    for (Spec* spec : {&by_number, &by_text}) {
+      spec->set_kind(is_sgds ? Spec::SGD : Spec::ONEBIT_ADAM);
+    }
     ASSERT_TRUE(SetOptimizerNumber(name, 1, &by_number).ok()) << name;
     ASSERT_TRUE(SetOptimizerOption(name, "1", &by_text).ok()) << name;
   }
   ASSERT_TRUE(SetOptimizerOption("schedule", "cosine", &by_text).ok());
   Spec expected;
+  expected.set_kind(by_text.kind());
   expected.set_learning_rate(1);
   expected.set_momentum(1);
   expected.set_nesterov(true);
@@ -66,13 +73,29 @@ TEST(OptimizerOptions, EachNameReachesItsFieldAsNumberAndAsText) {
 }
 
 TEST(OptimizerOptions, NumbersKeepTheirValue) {
-  Spec spec;
+  Spec spec = *MakeOptimizer("sgd");
   ASSERT_TRUE(SetOptimizerNumber("learning_rate", 0.1, &spec).ok());
   EXPECT_EQ(spec.learning_rate(), 0.1);
   ASSERT_TRUE(SetOptimizerOption("weight_decay", "1e-4", &spec).ok());
   EXPECT_EQ(spec.weight_decay(), 1e-4);
   ASSERT_TRUE(SetOptimizerNumber("total_rounds", 9007199254740992.0, &spec).ok());
   EXPECT_EQ(spec.schedule().total_rounds(), uint64_t{1} << 53);
+}
+
+TEST(OptimizerOptions, AnOptionThatTheOptimizerDoesNotUseIsRefused) {
+  for (const auto& [kind, name, users] :
+       {std::tuple("adam", "momentum", "it is of sgd"),
+        std::tuple("none", "nesterov", "it is of sgd"),
+        std::tuple("sgd", "beta1", "it is of adam, adamw and onebit_adam"),
+        std::tuple("test", "weight_decay", "it is of sgd, adam, adamw and onebit_adam"),
+        std::tuple("test", "epsilon", "it is of adam, adamw and onebit_adam"),
+        std::tuple("adamw", "freeze_after", "it is of onebit_adam")}) {
+    Spec spec = *MakeOptimizer(kind);
+    EXPECT_EQ(SetOptimizerNumber(name, 1, &spec),
+              absl::InvalidArgumentError(
+                  absl::StrCat("optimizer option ", name, "=1 has no effect: ", users)));
+    EXPECT_TRUE(SetOptimizerOption(name, "0", &spec).ok()) << "it asks for nothing";
+  }
 }
 
 TEST(OptimizerOptions, WhatMakesNoSenseIsNamedAndChangesNothing) {

@@ -75,7 +75,10 @@ bool SomeTakes(const std::vector<std::string>& specs, std::span<const int64_t> s
 absl::Status CodecChoice::Start() {
   const bool follows = options_.pull_compression == kPolicy;
   SLIMPS_ASSIGN_OR_RETURN(pull_codec_, MakePullCodec(follows ? "none" : options_.pull_compression));
-  SLIMPS_RETURN_IF_ERROR(CheckCombination({.pull_codec = pull_codec_.get(), .mode = mode_}));
+  SLIMPS_RETURN_IF_ERROR(CheckCombination({.pull_codec = pull_codec_.get(),
+                                           .mode = mode_,
+                                           .staleness = options_.staleness,
+                                           .remeasure_every = options_.remeasure_every}));
   return UseChosen({.codec = options_.compression,
                     .fixed_threshold_bytes = options_.fixed_threshold_bytes,
                     .policy = options_.policy},
@@ -118,11 +121,6 @@ absl::StatusOr<CompressionPlanOptions> CodecChoice::PlanOptionsFor(const Chosen&
       .learning_rate = [this](uint64_t round) { return LearningRateOf(round); },
       .is_measured =
           [this](const TensorPlan& tensor) { return node_->servers().CrossesNetwork(tensor); }};
-  if (plan.remeasure_every > 0 && mode_ != wire::DIST_SYNC) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "remeasure_every=", plan.remeasure_every, ": expected 0 with ", StoreModeName(mode_),
-        ": its workers have no rounds in common from which a new threshold could hold"));
-  }
   if (!options_.threshold_table_file.empty()) {
     SLIMPS_ASSIGN_OR_RETURN(ThresholdTables tables,
                             LoadThresholdTables(options_.threshold_table_file));

@@ -5,6 +5,7 @@
 #include <initializer_list>
 #include <limits>
 #include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -87,7 +88,64 @@ absl::Status CheckNumbers(const WorkerFlags& flags) {
   return CheckNumber("simulate_compute_ms", flags.simulate_compute_ms, 0, 3.6e6);
 }
 
-absl::Status CheckTogether(const WorkerFlags& flags, const KVStoreOptions& store) {
+// A flag that has an effect only beside certain values of others.
+struct Dependent {
+  const char* flag;
+  const char* idle;  // this value asks for nothing, so it may be given anywhere
+  const char* needs;
+  bool (*has_effect)(const WorkerFlags& flags, const KVStoreOptions& store);
+  // False: the flag chooses how to send, and scripts give it for all codecs alike. A line tells.
+  bool is_refused = true;
+};
+
+bool LocalMomentum(const WorkerFlags& flags) {
+  return flags.backup_model == "on" && flags.local_optimizer == "momentum";
+}
+
+constexpr Dependent kDependents[] = {
+    {"momentum", "0",
+     "--optimizer=momentum or nesterov, or --backup_model=on with --local_optimizer=momentum",
+     [](const WorkerFlags& flags, const KVStoreOptions&) {
+       return flags.optimizer == "momentum" || flags.optimizer == "nesterov" ||
+              LocalMomentum(flags);
+     }},
+    {"freeze_after", "0", "--optimizer=onebit_adam",
+     [](const WorkerFlags& flags, const KVStoreOptions&) {
+       return flags.optimizer == "onebit_adam";
+     }},
+    {"local_optimizer", "server", "--backup_model=on",
+     [](const WorkerFlags& flags, const KVStoreOptions&) { return flags.backup_model == "on"; }},
+    {"loc_lr", "0", "--backup_model=on",
+     [](const WorkerFlags& flags, const KVStoreOptions&) { return flags.backup_model == "on"; }},
+    {"threshold", "auto", "--compression",
+     [](const WorkerFlags&, const KVStoreOptions& store) { return store.compression != "none"; },
+     /*is_refused=*/false},
+    {"pull_threshold", "auto", "--pull_compression",
+     [](const WorkerFlags&, const KVStoreOptions& store) {
+       return store.pull_compression != "none";
+     },
+     /*is_refused=*/false},
+};
+
+// Adds a line to `notes` for each flag that has no effect.
+// InvalidArgument: one of them is refused.
+absl::Status CheckEffects(const WorkerFlags& flags, const KVStoreOptions& store,
+                          std::vector<std::string>* notes) {
+  for (const Dependent& dependent : kDependents) {
+    const auto given = flags.given.find(dependent.flag);
+    if (given == flags.given.end() || given->second == dependent.idle ||
+        dependent.has_effect(flags, store)) {
+      continue;
+    }
+    const std::string line = absl::StrCat("--", given->first, "=", given->second,
+                                          " has no effect without ", dependent.needs);
+    if (dependent.is_refused) return absl::InvalidArgumentError(line);
+    notes->push_back(line);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckTogether(const WorkerFlags& flags) {
   if (flags.dataset != "digits" && flags.data_dir.empty()) {
     return absl::InvalidArgumentError(absl::StrCat("--data_dir: expected the folder that holds ",
                                                    flags.dataset, "'s files, got none"));
@@ -97,19 +155,6 @@ absl::Status CheckTogether(const WorkerFlags& flags, const KVStoreOptions& store
     return absl::InvalidArgumentError(absl::StrCat(
         "--model=", flags.model, " with --dataset=", flags.dataset,
         ": expected lstm or char_transformer with text, any other model with a set of images"));
-  }
-  if (store.remeasure_every != 0 && flags.kvstore != "dist_sync") {
-    return Refuse("remeasure_every", store.remeasure_every,
-                  absl::StrCat("0 with --kvstore=", flags.kvstore,
-                               ", whose workers have no rounds in common"));
-  }
-  if (store.staleness != 0 && flags.kvstore != "dist_ssp") {
-    return Refuse("staleness", store.staleness,
-                  absl::StrCat("0 with --kvstore=", flags.kvstore,
-                               "; dist_ssp alone bounds how far workers are apart"));
-  }
-  if (flags.optimizer != "onebit_adam" && flags.freeze_after != 0) {
-    return Refuse("freeze_after", flags.freeze_after, "0 without --optimizer=onebit_adam");
   }
   if (flags.checkpoint.empty() != (flags.checkpoint_every == 0)) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -237,7 +282,9 @@ absl::StatusOr<WorkerOptions> CheckWorkerFlags(const WorkerFlags& flags) {
   SLIMPS_RETURN_IF_ERROR(CheckChoices(flags));
   SLIMPS_RETURN_IF_ERROR(CheckNumbers(flags));
   SLIMPS_ASSIGN_OR_RETURN(const KVStoreOptions store, StoreOptions(flags));
-  SLIMPS_RETURN_IF_ERROR(CheckTogether(flags, store));
+  std::vector<std::string> notes;
+  SLIMPS_RETURN_IF_ERROR(CheckTogether(flags));
+  SLIMPS_RETURN_IF_ERROR(CheckEffects(flags, store, &notes));
   SLIMPS_ASSIGN_OR_RETURN(const std::unique_ptr<Codec> codec,
                           CodecOf("compression", store.compression));
   SLIMPS_ASSIGN_OR_RETURN(
@@ -245,12 +292,16 @@ absl::StatusOr<WorkerOptions> CheckWorkerFlags(const WorkerFlags& flags) {
       CodecOf("pull_compression",
               store.pull_compression == "policy" ? "none" : store.pull_compression));
   SLIMPS_RETURN_IF_ERROR(CheckPolicyFlag(store.policy));
-  WorkerOptions options{
-      .flags = flags, .store = store, .train = TrainingOptions(flags, store, codec->combine())};
+  WorkerOptions options{.flags = flags,
+                        .store = store,
+                        .train = TrainingOptions(flags, store, codec->combine()),
+                        .notes = std::move(notes)};
   const absl::Status together = CheckCombination({.codec = codec.get(),
                                                   .pull_codec = pull_codec.get(),
                                                   .policy = store.policy,
                                                   .mode = *FindStoreMode(flags.kvstore),
+                                                  .staleness = store.staleness,
+                                                  .remeasure_every = store.remeasure_every,
                                                   .optimizer = options.train.optimizer,
                                                   .backup_model = flags.backup_model == "on"});
   if (!together.ok()) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "worker/kvstore.h"
@@ -50,16 +51,20 @@ struct WorkerFlags {
   // The flags that are options of the store (kvstore_options.h), by name; those left out have their
   // defaults. grad_scale is none of them: it is --batch.
   std::map<std::string, std::string> store;
+  // Every flag that the user gave, also one that was given its default: name and value.
+  std::map<std::string, std::string> given;
 };
 
 struct WorkerOptions {
   WorkerFlags flags;
   KVStoreOptions store;
   TrainOptions train;
+  std::vector<std::string> notes;  // lines for the user: flags that other flags leave no effect
 };
 
 // Checks the flags.
-// InvalidArgument: names the flag, what was expected and what came, in one line.
+// InvalidArgument: names the flag, what was expected and what came, in one line. Also a flag that
+// changes how the job trains but has no effect beside the others.
 [[nodiscard]] absl::StatusOr<WorkerOptions> CheckWorkerFlags(const WorkerFlags& flags);
 
 }  // namespace slimps
