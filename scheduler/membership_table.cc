@@ -173,6 +173,7 @@ void MembershipTable::Leave(const wire::NodeRef& node) {
   const auto found = members_.find({node.role(), node.rank()});
   if (found == members_.end() || found->second.state == MemberState::kLeft) return;
   found->second.state = MemberState::kLeft;
+  found->second.entry.set_ended(true);
   ++epoch_;
 }
 

@@ -206,8 +206,11 @@ void SchedulerState::HandleMember(const Member& member, const wire::Header& head
       echo.mutable_heartbeat()->set_scheduler_unix_ns(
           static_cast<uint64_t>(absl::ToUnixNanos(wall_.At(now))));
       out->push_back({member.peer, std::move(echo)});
-      // The roster with a new process, or that says who is away, was lost on its way.
-      if (header.membership_epoch() < told_at_epoch_) SendRoster(member, out);
+      // The roster with a new process, or that says who is away, was lost on its way. Servers learn
+      // here which workers have ended: a roster for each of many goodbyes would be too much.
+      const bool is_server = member.entry.node().role() == wire::SERVER;
+      const uint64_t needed = is_server && members_.complete() ? members_.epoch() : told_at_epoch_;
+      if (header.membership_epoch() < needed) SendRoster(member, out);
       return;
     }
     case wire::Header::kBarrier:

@@ -13,7 +13,15 @@ namespace slimps {
 void SchedulerState::Lose(const Member& member, const std::string& reason, SteadyTime now,
                           Outbox* out) {
   const wire::NodeRef node = member.entry.node();  // a copy: `member` may be the table's own
-  if (!members_.MayReturn(member)) return Fail(node, reason, now, out);
+  if (!members_.MayReturn(member)) {
+    const bool is_worker =
+        node.role() == wire::WORKER && options_.worker_timeout == absl::ZeroDuration();
+    return Fail(node,
+                absl::StrCat(reason, is_worker ? "; jobs with --worker_timeout or launch --restart "
+                                                 "outlive a worker"
+                                               : ""),
+                now, out);
+  }
   if (FailIfGoneTogether(member, now, out)) return;
   joining_.Awaited(
       reason, members_.MayStayAway(member) ? options_.worker_timeout : options_.restart_timeout);

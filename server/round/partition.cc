@@ -323,6 +323,28 @@ std::string Partition::DescribeWait(uint64_t wanted, uint64_t clock) const {
                       DescribeWorkers(missing));
 }
 
+absl::Status Partition::CheckComes(const std::set<uint32_t>& ended, uint64_t wanted,
+                                   uint64_t clock) const {
+  for (const uint32_t worker : ended) {
+    const uint64_t last = CountedUpTo(worker);
+    const bool waits = applies_at_once() ? sequences_.IsBelow(worker, clock)
+                                         : rounds_.ledger().AwaitsUpTo(worker, wanted);
+    if (!waits) continue;
+    return Annotate(absl::FailedPreconditionError(absl::StrCat(
+        "round ", last + 1, " waits for the push of worker ", worker,
+        ", which has ended after its round ", last,
+        ": a worker whose data is used up calls leave() before it ends, and one that lacks a batch "
+        "calls skip_step()")));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Partition::CheckPushComes(const std::set<uint32_t>& ended, uint64_t round) const {
+  if (spec_.mode != wire::DIST_SSP) return CheckComes(ended, round, /*clock=*/0);
+  const uint64_t ahead = uint64_t{spec_.staleness} + 1;
+  return CheckComes(ended, /*wanted=*/0, round > ahead ? round - ahead : 0);
+}
+
 PartitionImage Partition::Save(ImageUse use) const {
   PartitionImage image;
   *image.fields.mutable_spec() = SaveSpec(spec_);

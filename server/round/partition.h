@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -169,6 +170,16 @@ class Partition final {
   // Returns why a pull of version `wanted`, which waits for the slowest worker to come to `clock`,
   // is not answered: "version 4 wanted, 3 held; round 4 lacks the push of workers 1, 2".
   std::string DescribeWait(uint64_t wanted, uint64_t clock = 0) const;
+
+  // Returns OK if a pull of version `wanted`, which waits for the slowest worker to come to `clock`,
+  // can be answered one day.
+  // FailedPrecondition: it waits for a push of a worker of `ended`, who push no more. The message
+  // names the round, the worker's last one, and what that worker should have called.
+  [[nodiscard]] absl::Status CheckComes(const std::set<uint32_t>& ended, uint64_t wanted,
+                                        uint64_t clock) const;
+
+  // Same for a push of `round` that was refused because earlier ones must be counted first.
+  [[nodiscard]] absl::Status CheckPushComes(const std::set<uint32_t>& ended, uint64_t round) const;
 
   bool applies_at_once() const { return spec_.applies_at_once(); }
   const PartitionSpec& spec() const { return spec_; }

@@ -125,6 +125,13 @@ class RoundLedger final {
     return IsActive(worker, version_ + 1) && !away_[worker] && !HasNext(worker);
   }
 
+  // True if the push of `round` or of an earlier one is waited for.
+  // REQUIRES: there is such a worker.
+  bool AwaitsUpTo(uint32_t worker, uint64_t round) const {
+    const uint64_t first = CountedUpTo(worker) + 1;
+    return first <= round && IsActive(worker, first) && !away_[worker];
+  }
+
   // True if some push of the next round was counted.
   bool NextRoundBegun() const;
 

@@ -118,11 +118,17 @@ ServerCounters ServerService::counters() const {
           .snapshots = snapshotter_ == nullptr ? SnapshotCounters() : snapshotter_->counters()};
 }
 
-void ServerService::NoteAway(const wire::Roster& roster) {
+void ServerService::NoteAbsent(const wire::Roster& roster) {
   bool is_newly_away = false;
   for (const wire::RosterEntry& entry : roster.nodes()) {
     const uint32_t worker = entry.node().rank();
-    if (entry.node().role() != wire::WORKER || entry.away() == away_.contains(worker)) continue;
+    if (entry.node().role() != wire::WORKER) continue;
+    if (entry.ended() && ended_.insert(worker).second) {
+      for (const auto& shard : shards_) {
+        shard->PostOwnControl([worker](ShardState& state) { state.NoteEnded(worker); });
+      }
+    }
+    if (entry.away() == away_.contains(worker)) continue;
     for (const auto& shard : shards_) {
       shard->PostOwnControl([worker, away = entry.away()](ShardState& state) {
         away ? state.SetAway(worker) : state.SetPresent(worker);
@@ -143,7 +149,7 @@ void ServerService::NoteAway(const wire::Roster& roster) {
 }
 
 void ServerService::SetRoster(const wire::Roster& roster) {
-  if (roster.epoch() >= admission_.epoch()) NoteAway(roster);
+  if (roster.epoch() >= admission_.epoch()) NoteAbsent(roster);
   admission_.SetRoster(roster);
   for (EarlyMessage& early : parked_.TakeAll()) {
     if (!simulation::Is(Mutant::kForgetParked)) Receive(std::move(early));

@@ -116,8 +116,8 @@ class ServerService final : public MessageSink {
   absl::Status CheckSetOptimizer(const Origin& origin, const wire::SetOptimizer& request) const;
   void HandleLeave(const Origin& origin, uint64_t from_round);
   void HandlePersist(const Origin& origin);
-  // Tells the shards who is away since the last roster, and who is back.
-  void NoteAway(const wire::Roster& roster);
+  // Tells the shards who is away or has ended since the last roster, and who is back.
+  void NoteAbsent(const wire::Roster& roster);
   // Returns the shard of a partition that a worker asks about.
   absl::StatusOr<size_t> FindInitialised(const wire::InitItem& item) const;
   void HandleCheckpoint(const Origin& origin, const wire::Checkpoint& request);
@@ -145,6 +145,7 @@ class ServerService final : public MessageSink {
   // Owned by the I/O thread.
   Admission admission_;
   std::set<uint32_t> away_;                      // workers
+  std::set<uint32_t> ended_;                     // workers
   const std::shared_ptr<WaitingBytes> waiting_;  // shared by all shards
   Directory directory_;
   std::optional<wire::StoreMode> mode_;  // that of the first Init or SetOptimizer

@@ -135,8 +135,11 @@ absl::StatusOr<uint64_t> ShardState::HandlePush(uint32_t worker, PushWork work) 
         : item.momentum() ? PushedAs::kMomentum
                           : PushedAs::kGradient);
   };
-  SLIMPS_ASSIGN_OR_RETURN(const PushVerdict verdict,
-                          SayingWhatFor("a push", partition.spec().name, push));
+  const absl::StatusOr<PushVerdict> pushed = SayingWhatFor("a push", partition.spec().name, push);
+  if (absl::IsResourceExhausted(pushed.status())) {
+    SLIMPS_RETURN_IF_ERROR(partition.CheckPushComes(ended_, item.round()));
+  }
+  SLIMPS_ASSIGN_OR_RETURN(const PushVerdict verdict, pushed);
   if (verdict == PushVerdict::kAccepted) {
     figures_.CountPush(format, work.payload.size());
     if (!item.left_out()) slot.priority = item.priority();
@@ -211,7 +214,11 @@ void ShardState::HandlePull(const Origin& origin, PullWork work) {
     }
   }
   const SteadyTime deadline = pull.deadline;
-  const absl::Status queued = failure_.ok() ? slot.pulls.Add(std::move(pull)) : failure_;
+  absl::Status queued = failure_;
+  if (queued.ok() && slot.partition != nullptr) {
+    queued = slot.partition->CheckComes(ended_, pull.item.min_version(), pull.clock);
+  }
+  if (queued.ok()) queued = slot.pulls.Add(std::move(pull));
   if (!queued.ok()) {
     // NOLINTNEXTLINE(bugprone-use-after-move): a refused pull was not moved
     outbox_.AddPullError(origin, pull.item, queued);

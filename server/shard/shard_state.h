@@ -98,6 +98,10 @@ class ShardState final {
   void SetAway(uint32_t worker);
   void SetPresent(uint32_t worker) { away_.erase(worker); }
 
+  // Notes that this worker pushes no more. From now on FailedPrecondition is the answer to each pull
+  // and push that would wait for a push of it (Partition::CheckComes).
+  void NoteEnded(uint32_t worker);
+
   // Makes `why` the answer to: the pulls that wait; later pushes; later pulls that would have to
   // wait or that ask for the optimizer's state; and state that is put back. A later pull of a
   // version that is there still gets it. No more rounds become complete. The first `why` holds.
@@ -234,6 +238,7 @@ class ShardState final {
   uint64_t next_turn_ = 0;
   std::map<uint32_t, uint64_t> leaves_;  // worker -> from_round, for partitions to come
   std::set<uint32_t> away_;              // workers, for partitions to come
+  std::set<uint32_t> ended_;             // workers
   ChangeCodecs change_codecs_;
   ShardFigures figures_;
   ReplyOutbox outbox_;

@@ -106,6 +106,22 @@ void ShardState::SetAway(uint32_t worker) {
   }
 }
 
+void ShardState::NoteEnded(uint32_t worker) {
+  ended_.insert(worker);
+  for (auto& [id, slot] : slots_) {
+    if (slot.partition == nullptr) continue;
+    for (WaitingPull& pull : slot.pulls.TakeAll()) {
+      const absl::Status comes =
+          slot.partition->CheckComes(ended_, pull.item.min_version(), pull.clock);
+      if (comes.ok()) {
+        slot.pulls.PutBack(std::move(pull));
+      } else {
+        outbox_.AddPullError(pull.origin, pull.item, comes);
+      }
+    }
+  }
+}
+
 std::optional<uint64_t> ShardState::DurableOf(const wire::ItemId& id, uint32_t worker) const {
   if (!tells_durable_) return std::nullopt;
   const auto found = slots_.find({.key = id.key(), .index = id.partition()});

@@ -3,6 +3,7 @@
 // repeatability.
 #include "worker/kvstore.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,6 +23,8 @@
 
 namespace slimps {
 namespace {
+
+using ::testing::HasSubstr;
 
 // Collects the values that workers found, by rank.
 class Results {
@@ -462,6 +465,24 @@ TEST(KVStore, OthersGoOnWhenAWorkerHasLeft) {
       EXPECT_EQ(w[0], round <= 2 ? 3.0f : round <= 4 ? 2.0f : 1.0f);
     }
     ASSERT_STATUS_OK(store.Leave());
+  });
+}
+
+TEST(KVStore, OthersAreToldAtOnceWhenAWorkerHasEndedWithoutLeaving) {
+  ClusterOptions options{.workers = 2, .servers = 2};
+  options.scheduler.heartbeat_interval = absl::Milliseconds(50);
+  InProcessCluster cluster(options);
+  cluster.RunWorkers([](KVStore& store) {
+    std::vector<float> w(100);
+    const std::vector<float> gradient(100, 1.0f);
+    ASSERT_STATUS_OK(store.Init({{.key = "w", .shape = {100}, .value = w}}));
+    for (int round = 1; round <= 2; ++round) ASSERT_STATUS_OK(store.PushPull("w", gradient, w, 0));
+    if (store.rank() == 1) return;
+    const absl::Status told = store.PushPull("w", gradient, w, 0);
+    EXPECT_TRUE(absl::IsFailedPrecondition(told));
+    EXPECT_THAT(std::string(told.message()),
+                HasSubstr("round 3 waits for the push of worker 1, which has ended after its round "
+                          "2: a worker whose data is used up calls leave()"));
   });
 }
 

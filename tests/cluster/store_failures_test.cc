@@ -271,6 +271,33 @@ TEST(Failures, OfAWorkerThatHasJustJoinedReachTheOthers) {
   EXPECT_EQ(refused.load(), 1);
 }
 
+// Nobody but this worker has a timeout that ends soon.
+TEST(Failures, AWorkerThatCannotDeliverWhatItPushedTellsTheOthersAsItCloses) {
+  Tap tap;
+  std::atomic<bool> cut{false};
+  tap.on_send = [&cut](const Message& message) {
+    return !cut.load() || !message.header.has_push();
+  };
+  ClusterOptions options{.job_fails = true, .workers = 2, .servers = 1};
+  options.scheduler.heartbeat_timeout = absl::Hours(1);
+  options.edit_store = [](uint32_t worker, KVStoreOptions* store) {
+    store->timeout = worker == 1 ? absl::Seconds(4) : absl::Minutes(5);
+  };
+  Put(&tap, 1, &options);
+  InProcessCluster(options).RunWorkers([&](KVStore& store) {
+    std::vector<float> w(2);
+    ASSERT_STATUS_OK(store.Init({{.key = "w", .shape = {2}, .value = w}}));
+    if (store.rank() == 1) {
+      cut.store(true);
+      ASSERT_STATUS_OK(store.Push("w", w, 0));
+      return;
+    }
+    const absl::Status failed = store.PushPull("w", w, w, 0);
+    EXPECT_THAT(std::string(failed.message()), HasSubstr("worker 1")) << failed;
+    EXPECT_THAT(std::string(failed.message()), HasSubstr("s:w")) << failed;
+  });
+}
+
 TEST(Failures, OfOptionsAreSaidBeforeAnybodyIsWaitedFor) {
   KVStoreOptions options;
   options.scheduler_address = "inproc://nobody";

@@ -201,6 +201,11 @@ void AddRestarts(const std::function<Message*(const char*)>& add) {
   wire::Roster* without = add("away/roster")->header.mutable_roster();
   without->add_nodes()->mutable_node()->set_role(wire::WORKER);
   without->mutable_nodes(0)->set_away(true);
+  wire::Roster* ended = add("ended/roster")->header.mutable_roster();
+  ended->add_nodes()->mutable_node()->set_role(wire::WORKER);
+  ended->mutable_nodes(0)->set_ended(true);
+  add("ended/heartbeat")->header.mutable_heartbeat()->set_waits("round 7 waits for worker 1");
+  add("ended/declare_keys")->header.mutable_declare_keys()->set_number(3);
   wire::Heartbeat* reporting = add("reports/heartbeat")->header.mutable_heartbeat();
   reporting->set_report("a report");
   reporting->set_wants_details(true);

@@ -4,11 +4,14 @@
 What they push is what they can pull. A failed assertion ends the worker, and the test.
 """
 
+import os
+import re
 import sys
 
 import numpy as np
 import scenario
 import slimps
+from eventually import eventually
 from filled import SHAPE, expect, full
 
 
@@ -284,6 +287,49 @@ def an_exit_within_a_store_tells_the_others():
         print("told")
     else:
         raise AssertionError("the round was complete")
+
+
+def a_worker_that_ends_early_tells_the_others():
+    """Rank 1 ends after one round. Rank 0 learns it at once, long before its timeout."""
+    store = slimps.kv.create("dist_sync", timeout_s=3600)
+    store.init("w", full(1))
+    store.pushpull("w", full(1), full(0))
+    if store.rank == 1:
+        return
+    try:
+        store.pushpull("w", full(1), full(0))
+    except slimps.FailedPreconditionError as error:
+        for part in (
+            "key s:w partition 0: round 2 waits for the push of worker 1",
+            "has ended after its round 1",
+            "leave()",
+            "skip_step()",
+        ):
+            assert part in str(error), error
+    else:
+        raise AssertionError("the round was complete")
+
+
+def what_is_not_in_time_names_the_others_line(over):
+    """Rank 0 waits for rank 1, which waits for a file."""
+    store = slimps.kv.create("dist_sync", timeout_s=15)
+    store.init("w", full(1))
+    if store.rank == 0:
+        try:
+            store.pushpull("w", full(1), full(0))
+        except slimps.DeadlineExceededError as error:
+            for part in (
+                "round 1 lacks the push of worker 1",
+                "timeout_s is 15",
+                r"round 1 waits [\d.]+ s for worker 1: s:w",
+                r"worker 1: last call init [\d.]+ s ago, at eventually.py:\d+",
+            ):
+                assert re.search(part, str(error)), error
+        open(over, "w").close()
+        store.abort("it has seen enough")
+        return
+    assert eventually(lambda: os.path.exists(over))
+    store.abort("it has seen enough")
 
 
 def a_generator():

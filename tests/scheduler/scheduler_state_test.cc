@@ -65,7 +65,10 @@ TEST_F(SchedulerStateTest, ASilentNodeIsNamedToEveryoneAndTheJobFails) {
   EXPECT_THAT(told[1].shutdown().reason().message(), HasSubstr("worker 1"));
   EXPECT_EQ(Others(kServer).size(), 2u);
   EXPECT_EQ(state_->phase(), Phase::kFailed);
-  EXPECT_THAT(std::string(state_->result().message()), HasSubstr("silent for over 10s"));
+  EXPECT_THAT(
+      std::string(state_->result().message()),
+      HasSubstr("silent for over 10s; jobs with --worker_timeout or launch --restart outlive "
+                "a worker"));
 }
 
 TEST_F(SchedulerStateTest, WhatWasNotDeliveredYetIsNoSilence) {
@@ -175,6 +178,16 @@ TEST_F(SchedulerStateTest, ARepeatedGoodbyeIsAcknowledgedAgain) {
   ASSERT_EQ(again.size(), 1u);
   EXPECT_EQ(again[0].body_case(), wire::Header::kAck);
   EXPECT_EQ(state_->phase(), Phase::kRunning);
+TEST_F(SchedulerStateTest, ServersLearnWithTheirNextHeartbeatWhoHasEnded) {
+  RegisterAll();
+  Goodbye(kWorker1);
+  const auto answer = Heartbeat(kServer);
+  ASSERT_EQ(answer.size(), 2u);
+  EXPECT_FALSE(answer[1].roster().nodes(1).ended());
+  EXPECT_TRUE(answer[1].roster().nodes(2).ended());
+  EXPECT_EQ(Heartbeat(kWorker0).size(), 1u) << "no worker waits for the pushes of another";
+}
+
 }
 
 TEST_F(SchedulerStateTest, AServerThatIsGoneDoesNotHoldTheEndForEver) {

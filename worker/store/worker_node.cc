@@ -372,6 +372,8 @@ absl::Status WorkerNode::Close(const std::function<absl::Status()>& drain) {
       LOG(WARNING) << "a server that dies before the job ends may lack this worker's last pushes: "
                    << lasts;
     }
+    // The others need not wait for what this worker could not deliver.
+    if (!status.ok()) Fail(status, Cause::kOurs);
     if (status.ok()) status = membership_.Leave();
     AwaitReport();
   }

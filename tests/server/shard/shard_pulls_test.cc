@@ -124,6 +124,57 @@ TEST_F(ShardStateTest, ExpiredPullNamesKeyVersionsAndMissingWorkers) {
   EXPECT_EQ(state_.NextDeadline(), SteadyTime::InfiniteFuture());
 }
 
+constexpr char kWorker1Ended[] =
+    "key s:w partition 0: round 2 waits for the push of worker 1, which has ended after its round "
+    "1: a worker whose data is used up calls leave() before it ends, and one that lacks a batch "
+    "calls skip_step()";
+
+TEST_F(ShardStateTest, WaitingPullEndsAtOnceWhenItsWorkerHasEnded) {
+  Init("w", {0});
+  for (const uint32_t worker : {0, 1}) Push(worker, "w", 1, {1});
+  Push(0, "w", 2, {1});
+  state_.TakeReplies();
+  Pull({.worker = 0, .min_version = 1});
+  Pull({.worker = 0, .min_version = 2, .ticket = 2});
+  state_.NoteEnded(1);
+  std::vector<Pulled> pulled = Pulls();
+  ASSERT_THAT(pulled, SizeIs(1)) << "round 1 has all pushes";
+  EXPECT_EQ(pulled[0].status, absl::FailedPreconditionError(kWorker1Ended));
+  ApplyAll();
+  pulled = Pulls();
+  ASSERT_THAT(pulled, SizeIs(1));
+  EXPECT_EQ(pulled[0].version, 1);
+}
+
+TEST_F(ShardStateTest, WhatComesAfterAWorkersEndAndWaitsForItEndsAtOnce) {
+  Init("w", {0});
+  for (const uint32_t worker : {0, 1}) Push(worker, "w", 1, {1});
+  ApplyAll();
+  state_.NoteEnded(1);
+  for (uint64_t round = 2; round <= 4; ++round) Push(0, "w", round, {1});
+  EXPECT_THAT(PushCodes(),
+              ElementsAre(absl::StatusCode::kOk, absl::StatusCode::kOk, absl::StatusCode::kOk,
+                          absl::StatusCode::kOk, absl::StatusCode::kFailedPrecondition))
+      << "the last one is ahead of a round that never ends";
+  Pull({.worker = 0, .min_version = 2});
+  EXPECT_EQ(Pulls().at(0).status, absl::FailedPreconditionError(kWorker1Ended));
+  Pull({.worker = 0, .min_version = 1});
+  EXPECT_EQ(Pulls().at(0).version, 1);
+}
+
+TEST_F(ShardStateTest, AWorkerThatHasLeftMayEnd) {
+  Init("w", {0});
+  ASSERT_EQ(state_.Leave(1, 1), absl::OkStatus());
+  state_.NoteEnded(1);
+  Push(0, "w", 1, {1});
+  Pull({.worker = 0, .min_version = 2});
+  Push(0, "w", 2, {2});
+  ApplyAll();
+  const std::vector<Pulled> pulled = Pulls();
+  ASSERT_THAT(pulled, SizeIs(1));
+  EXPECT_EQ(pulled[0].status, absl::OkStatus());
+}
+
 TEST_F(ShardStateTest, PullOfVersionZeroWaitsForInit) {
   Pull({.worker = 1, .min_version = 0, .elements = 2});
   EXPECT_THAT(Pulls(), IsEmpty());

@@ -54,6 +54,22 @@ TEST_F(StalenessTest, AReadBeyondTheBoundWaitsForTheSlowest) {
   EXPECT_THAT(values, ElementsAre(12)) << "with everything that was applied until then";
 }
 
+TEST_F(StalenessTest, WhoWouldWaitForAWorkerThatHasEndedIsToldAtOnce) {
+  Begin(1);
+  PushRound(0, 1);
+  PushRound(0, 2);
+  Pull({.worker = 0, .min_version = 0});
+  EXPECT_THAT(Pulls(), IsEmpty());
+  state_.NoteEnded(1);
+  const std::vector<Pulled> pulled = Pulls();
+  ASSERT_THAT(pulled, SizeIs(1));
+  EXPECT_THAT(
+      std::string(pulled[0].status.message()),
+      HasSubstr("round 1 waits for the push of worker 1, which has ended after its round 0"));
+  Push(0, "w", 3, {-1});
+  EXPECT_THAT(PushCodes(), ElementsAre(absl::StatusCode::kFailedPrecondition));
+}
+
 TEST_F(StalenessTest, StalenessZeroReadsOnceEveryoneHasPushed) {
   Begin(0);
   PushRound(0, 1);
