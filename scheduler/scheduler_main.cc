@@ -188,8 +188,9 @@ JobWatch::Options WatchedJob(const SchedulerOptions& options) {
 }
 
 void Look(SchedulerService* service, WatchService* watch) {
-  watch->Observe(service->Observe(
-      {.known_version = watch->decision_version(), .wants_details = watch->IsWatched()}));
+  watch->Observe(service->Observe({.known_version = watch->decision_version(),
+                                   .wants_details = watch->IsWatched(),
+                                   .waits = watch->Waits()}));
 }
 
 // Returns when the job is over. A signal of `signals` ends the job first. `watch` may be null.

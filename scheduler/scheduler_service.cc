@@ -137,6 +137,7 @@ absl::Status SchedulerService::result() const {
 Observation SchedulerService::Observe(const Looking& looking) {
   MutexLock lock(&mutex_);
   state_.SetWantsDetails(looking.wants_details);
+  state_.SetWaits(looking.waits);
   Observation seen;
   seen.view = state_.View(clock_->Now(), looking.known_version);
   seen.news = std::exchange(news_, {});

@@ -52,11 +52,13 @@ class SchedulerService final : public MessageSink {
   void Abort(const absl::Status& why);
 
   // Returns what there is to see since the last call, with the decision if it is newer than
-  // `known_version`. Asks nodes for details from now on, or for none.
+  // `known_version`. Asks nodes for details from now on, or for none, and tells them whom the job
+  // waits for.
   // REQUIRES: called often, if options.wants_reports.
   struct Looking {
     uint64_t known_version = 0;
     bool wants_details = false;
+    std::string waits = {};
   };
   Observation Observe(const Looking& looking);
 

@@ -199,6 +199,7 @@ void SchedulerState::HandleMember(const Member& member, const wire::Header& head
       echo.set_request_id(header.request_id());
       echo.mutable_heartbeat()->set_sequence(header.heartbeat().sequence());
       echo.mutable_heartbeat()->set_wants_details(wants_details_);
+      if (member.entry.node().role() == wire::WORKER) echo.mutable_heartbeat()->set_waits(waits_);
       if (options_.wants_reports && !header.heartbeat().report().empty()) {
         const wire::NodeRef& node = member.entry.node();
         reports_[{node.role(), node.rank()}] = {node, header.heartbeat().report()};

@@ -116,6 +116,9 @@ class SchedulerState final {
   // Asks nodes for details in their reports, or for none.
   void SetWantsDetails(bool wants) { wants_details_ = wants; }
 
+  // Tells workers whom the job waits for, for the messages of what was not in time.
+  void SetWaits(std::string waits) { waits_ = std::move(waits); }
+
   // Returns what it knows of the job, for those who watch it. The decision is there if it is newer
   // than `known_version`.
   JobView View(SteadyTime now, uint64_t known_version) const;
@@ -175,6 +178,7 @@ class SchedulerState final {
   std::vector<JournalEntry> entries_;
   std::map<std::pair<wire::Role, uint32_t>, Report> reports_;  // by role and rank
   bool wants_details_ = false;
+  std::string waits_;
 };
 
 }  // namespace slimps

@@ -177,6 +177,10 @@ class KVStore {
   [[nodiscard]] absl::Status Broadcast(const InitTensor& tensor, std::span<float> out,
                                        const Place& place = {});
 
+  // Adds to DeadlineExceeded how long the store waits, and what the job waits for: where the others
+  // are. Returns any other status as it is.
+  virtual absl::Status Explained(absl::Status status) const { return status; }
+
   // Sends rank 0's optimizer to the servers. Other ranks' optimizers are checked and have no
   // effect. Collective through the next Barrier.
   // InvalidArgument: the optimizer does not go with the codec or the store's mode.

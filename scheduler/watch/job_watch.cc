@@ -108,6 +108,8 @@ void JobWatch::ForgetFormer(const std::vector<NodeView>& nodes) {
   }
 }
 
+std::string JobWatch::Waits() const { return OneLine(stalls_.Lines(now_), kMaxEventBytes); }
+
 nlohmann::json JobWatch::Json() const {
   return JobJson({.view = view_,
                   .reports = reports_,

@@ -54,6 +54,9 @@ class JobWatch final {
   // Returns the version of the decision that it knows. 0: none.
   uint64_t decision_version() const { return decision_ ? decision_->version() : 0; }
 
+  // Returns whom the job waited for at the last Observe, for messages to people; "": for nobody.
+  std::string Waits() const;
+
   // Returns what there was to see at the last Observe.
   nlohmann::json Json() const;
   std::vector<NodeSamples> Samples() const;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "scheduler/watch/stall_log.h"
 
+#include <algorithm>
 #include <set>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -54,6 +56,18 @@ std::vector<Stall> StallLog::GoingOn(SteadyTime now) const {
     stalls.push_back({LineOf(open.newest, age), age, open.newest.blamed});
   }
   return stalls;
+}
+
+std::string StallLog::Lines(SteadyTime now) const {
+  std::vector<std::pair<absl::Duration, std::string>> lines;
+  for (const auto& [id, open] : open_) {
+    if (open.newest.patience == absl::InfiniteDuration()) continue;
+    lines.emplace_back(open.since - now, LineOf(open.newest, now - open.since));
+  }
+  std::ranges::sort(lines);
+  std::string text;
+  for (const auto& [age, line] : lines) absl::StrAppend(&text, text.empty() ? "" : "; ", line);
+  return text;
 }
 
 }  // namespace slimps

@@ -37,6 +37,10 @@ class StallLog final {
   // Returns the stalls that go on at `now`.
   std::vector<Stall> GoingOn(SteadyTime now) const;
 
+  // Returns the lines of the waits that others do not explain, also of those that are not told yet,
+  // the longest first.
+  std::string Lines(SteadyTime now) const;
+
   // Returns how many stalls have begun.
   uint64_t begun() const { return begun_; }
 

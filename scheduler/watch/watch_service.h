@@ -43,6 +43,11 @@ class WatchService final {
     return watch_.decision_version();
   }
 
+  std::string Waits() const {
+    MutexLock lock(&mutex_);
+    return watch_.Waits();
+  }
+
   // Returns the state of the job as JSON on one line. It is made once for each Observe.
   std::string Json();
 

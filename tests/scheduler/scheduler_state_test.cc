@@ -52,6 +52,13 @@ TEST_F(SchedulerStateTest, HeartbeatsAreEchoedWithTheTime) {
   EXPECT_EQ(answer[0].heartbeat().scheduler_unix_ns(), 3'000'000'000u);
 }
 
+TEST_F(SchedulerStateTest, WorkersAreToldWithTheirHeartbeatsWhomTheJobWaitsFor) {
+  RegisterAll();
+  state_->SetWaits("round 42 waits 6 s for worker 0");
+  EXPECT_EQ(Heartbeat(kWorker1)[0].heartbeat().waits(), "round 42 waits 6 s for worker 0");
+  EXPECT_EQ(Heartbeat(kServer)[0].heartbeat().waits(), "");
+}
+
 TEST_F(SchedulerStateTest, ASilentNodeIsNamedToEveryoneAndTheJobFails) {
   RegisterAll();
   clock_.Advance(absl::Seconds(10));
@@ -171,13 +178,6 @@ TEST_F(SchedulerStateTest, TheEndWaitsUntilNoGoodbyeIsRepeated) {
   EXPECT_EQ(state_->phase(), Phase::kDone);
 }
 
-TEST_F(SchedulerStateTest, ARepeatedGoodbyeIsAcknowledgedAgain) {
-  RegisterAll();
-  Goodbye(kWorker0);
-  const auto again = Goodbye(kWorker0);
-  ASSERT_EQ(again.size(), 1u);
-  EXPECT_EQ(again[0].body_case(), wire::Header::kAck);
-  EXPECT_EQ(state_->phase(), Phase::kRunning);
 TEST_F(SchedulerStateTest, ServersLearnWithTheirNextHeartbeatWhoHasEnded) {
   RegisterAll();
   Goodbye(kWorker1);
@@ -188,6 +188,13 @@ TEST_F(SchedulerStateTest, ServersLearnWithTheirNextHeartbeatWhoHasEnded) {
   EXPECT_EQ(Heartbeat(kWorker0).size(), 1u) << "no worker waits for the pushes of another";
 }
 
+TEST_F(SchedulerStateTest, ARepeatedGoodbyeIsAcknowledgedAgain) {
+  RegisterAll();
+  Goodbye(kWorker0);
+  const auto again = Goodbye(kWorker0);
+  ASSERT_EQ(again.size(), 1u);
+  EXPECT_EQ(again[0].body_case(), wire::Header::kAck);
+  EXPECT_EQ(state_->phase(), Phase::kRunning);
 }
 
 TEST_F(SchedulerStateTest, AServerThatIsGoneDoesNotHoldTheEndForEver) {

@@ -307,6 +307,16 @@ absl::StatusOr<LoadedCheckpoint> DistStore::Load(const std::string& folder) {
 // ---- the job ------------------------------------------------------------------------------------
 
 absl::Status DistStore::Barrier() {
+absl::Status DistStore::Explained(absl::Status status) const {
+  if (!absl::IsDeadlineExceeded(status)) return status;
+  std::string text = absl::StrCat(
+      status.message(), "; timeout_s is ", absl::ToDoubleSeconds(options_.timeout),
+      ", which must be longer than a worker evaluates or saves while others wait for it");
+  const std::string waits = node_.waits();
+  if (!waits.empty()) absl::StrAppend(&text, "; the scheduler sees: ", waits);
+  return absl::DeadlineExceededError(text);
+}
+
   SLIMPS_RETURN_IF_ERROR(node_.CheckOpen());
   return node_.Barrier("kvstore/barrier");
 }

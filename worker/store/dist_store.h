@@ -77,6 +77,7 @@ class DistStore final : public KVStore {
                         std::vector<int64_t>* rows, std::vector<float>* values,
                         int priority) override;
   absl::Status SetOptimizer(const wire::OptimizerSpec& spec) override;
+  absl::Status Explained(absl::Status status) const override;
   absl::Status SetHyper(const Key& key, std::optional<Hyper> hyper) override;
   absl::StatusOr<std::string> SaveOptimizerStates() override;
   absl::Status LoadOptimizerStates(std::string_view content) override;

@@ -7,6 +7,19 @@
 #include "worker/courier/called_once.h"
 
 namespace slimps {
+namespace {
+
+absl::Status Explain(const KVStore& store, absl::Status status) {
+  return store.Explained(std::move(status));
+}
+
+template <typename Value>
+absl::StatusOr<Value> Explain(const KVStore& store, absl::StatusOr<Value> value) {
+  if (!absl::IsDeadlineExceeded(value.status())) return value;
+  return store.Explained(value.status());
+}
+
+}  // namespace
 
 absl::Status StoreFailure(const std::bad_alloc& error) noexcept {
   try {
@@ -44,7 +57,7 @@ auto GuardedStore::Guarded(const Call& call, const char* function) -> decltype(c
   absl::Status failed = Failed();
   if (!failed.ok()) return failed;
   try {
-    return call();
+    return Explain(*store_, call());
   } catch (const std::bad_alloc& error) {
     return Fail(error);
   }
@@ -58,7 +71,10 @@ void GuardedStore::Answered(std::function<void(absl::Status)> done, const Call& 
   if (!failed.ok()) return done(failed);
   try {
     // If `call` throws, the last copy's destructor calls `done`.
-    const CalledOnce<absl::Status> answer = std::move(done);
+    const CalledOnce<absl::Status> answer = [store = store_.get(),
+                                             done = std::move(done)](absl::Status status) {
+      done(Explain(*store, std::move(status)));
+    };
     call(answer);
   } catch (const std::bad_alloc& error) {
     (void)Fail(error);

@@ -144,6 +144,7 @@ class WorkerNode final : private MessageSink {
   uint32_t rank() const { return membership_.rank(); }
   TransportStats transport_stats() const { return transport_->stats(); }
   Membership* membership() { return &membership_; }
+  std::string waits() const { return membership_.waits(); }
   RpcClient* rpc() { return &rpc_; }
   Courier* courier() const { return courier_.get(); }  // null until Join was OK
 

@@ -309,6 +309,11 @@ void Membership::SetDownHandler(std::function<void(absl::Status)> handler) {
   if (already.has_value() && handler != nullptr) handler(*already);
 }
 
+std::string Membership::waits() const {
+  MutexLock lock(&mutex_);
+  return state_.waits();
+}
+
 std::optional<absl::Status> Membership::down() const {
   MutexLock lock(&mutex_);
   return state_.down();

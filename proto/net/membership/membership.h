@@ -151,6 +151,9 @@ class Membership final {
   // Returns what the handler was told, or would have been told; nullopt while the job runs.
   std::optional<absl::Status> down() const;
 
+  // Returns whom the job waits for, as the scheduler said with its newest heartbeat; "": nobody.
+  std::string waits() const;
+
   uint32_t rank() const;  // meaningful after Join
   // True if a server that dies may be started again while the job runs. Meaningful after Join.
   bool servers_may_return() const;

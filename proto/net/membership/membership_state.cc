@@ -188,6 +188,7 @@ MembershipState::Actions MembershipState::AnswerProbe() {
 
 void MembershipState::HandleEcho(const wire::Heartbeat& echo, SteadyTime now) {
   wants_details_ = echo.wants_details();
+  waits_ = echo.waits();
   // Only the echo of the newest heartbeat counts: one that took longer than the interval tells
   // little. A scheduler need not say its time.
   if (echo.sequence() != heartbeat_sequence_ || echo.scheduler_unix_ns() == 0) return;

@@ -140,8 +140,9 @@ class MembershipState final {
   void SetSavedEpoch(uint64_t epoch) { saved_epoch_ = std::max(saved_epoch_, epoch); }
   void SetHasPushed() { has_pushed_ = true; }
 
-  // Returns what the scheduler's newest echo said (Heartbeat.wants_details).
+  // Return what the scheduler's newest echo said (Heartbeat.wants_details and waits).
   bool wants_details() const { return wants_details_; }
+  const std::string& waits() const { return waits_; }
   const wire::Roster& roster() const { return roster_; }
   const std::optional<absl::Status>& down() const { return down_; }
   // Returns the offset of this node's wall clock, from the echoes of heartbeats.
@@ -200,6 +201,7 @@ class MembershipState final {
   uint64_t saved_epoch_ = 0;
   bool has_pushed_ = false;
   bool wants_details_ = false;
+  std::string waits_;
   SteadyTime heartbeat_sent_ = SteadyTime::InfinitePast();  // of the newest heartbeat
   ClockOffset clock_offset_;
   uint64_t next_request_ = 1;

@@ -71,6 +71,21 @@ TEST_F(JobWatchTest, PlacesThatNobodyHasAreMissing) {
   EXPECT_THAT(Observe(10.2), ElementsAre(HasSubstr("after 10 s the job waits for 1 server and 2")));
 }
 
+TEST_F(JobWatchTest, WaitsNameTheWorkerThatIsWaitedForAndItsLine) {
+  Observe(1);
+  watch::NodeReport server;
+  *server.add_open_rounds() = Round(42, 5, {"s:w"}, {0});
+  Report(kServer0, server);
+  Report(kWorker0, Call("pull", 5, "train.py:88"));
+  Observe(2);
+  EXPECT_EQ(
+      "round 42 waits 6 s for worker 0: s:w; worker 0: last call pull 6 s ago, at train.py:88",
+      watch_->Waits());
+  view_.phase = JobView::Phase::kEnding;
+  Observe(3);
+  EXPECT_EQ("", watch_->Waits());
+}
+
 TEST_F(JobWatchTest, AWorkersReportIsShown) {
   watch::NodeReport report = Call("pull", 2, "train.py:12", 120);
   report.mutable_activity()->set_in_progress(true);

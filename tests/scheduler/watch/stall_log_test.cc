@@ -44,6 +44,16 @@ TEST_F(StallLogTest, AWaitIsToldAtGrowingIntervalsUntilItIsOver) {
   EXPECT_EQ(1u, log_.begun());
 }
 
+TEST_F(StallLogTest, LinesHaveAlsoWaitsThatAreNotToldYetTheLongestFirst) {
+  Wait explained = WaitOf("call", absl::Seconds(9));
+  explained.patience = absl::InfiniteDuration();
+  log_.Update({WaitOf("round 7", absl::Seconds(2)), explained, WaitOf("sum", absl::Seconds(5))},
+              At(9));
+  EXPECT_EQ("sum waits 6 s for worker 1; round 7 waits 3 s for worker 1", log_.Lines(At(10)));
+  log_.Update({}, At(11));
+  EXPECT_EQ("", log_.Lines(At(11)));
+}
+
 TEST_F(StallLogTest, AShortWaitSaysNothing) {
   EXPECT_THAT(log_.Update({WaitOf("round 7")}, At(0)), IsEmpty());
   EXPECT_THAT(log_.Update({WaitOf("round 7")}, At(9)), IsEmpty());

@@ -162,6 +162,17 @@ TEST_F(MembershipStateTest, HeartbeatsTellHowFarTheClockIsAheadOfTheSchedulers) 
   EXPECT_EQ(absl::Milliseconds(1), state_.clock_offset().possible_error());
 }
 
+TEST_F(MembershipStateTest, TheNewestEchoSaysWhomTheJobWaitsFor) {
+  Join();
+  wire::Header echo;
+  echo.mutable_heartbeat()->set_waits("round 42 waits 6 s for worker 0");
+  From(echo);
+  EXPECT_EQ(state_.waits(), "round 42 waits 6 s for worker 0");
+  echo.mutable_heartbeat()->clear_waits();
+  From(echo);
+  EXPECT_EQ(state_.waits(), "");
+}
+
 TEST_F(MembershipStateTest, AnEchoWithoutATimeTellsNothing) {
   clock_.Advance(absl::Hours(1));
   Join();
