@@ -31,16 +31,14 @@ absl::Status BarrierTable::CheckVisit(const Node& node, const wire::Barrier& bar
                                                    RoleName(group), ", which ", Name(node),
                                                    " is not of"));
   }
-  const auto too_long = [&](const char* what, const std::string& text) {
+  const auto check = [&](const char* what, const std::string& text, size_t most) {
+    if (text.size() <= most) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat("the ", what, " of a barrier of ", Name(node),
-                                                   " has ", text.size(), " bytes, at most ",
-                                                   options_.max_name_bytes, " are allowed"));
+                                                   " has ", text.size(), " bytes, at most ", most,
+                                                   " are allowed"));
   };
-  if (barrier.name().size() > options_.max_name_bytes) return too_long("name", barrier.name());
-  if (barrier.purpose().size() > options_.max_name_bytes) {
-    return too_long("purpose", barrier.purpose());
-  }
-  return absl::OkStatus();
+  SLIMPS_RETURN_IF_ERROR(check("name", barrier.name(), options_.max_name_bytes));
+  return check("purpose", barrier.purpose(), options_.max_purpose_bytes);
 }
 
 absl::StatusOr<std::vector<BarrierTable::Release>> BarrierTable::Arrive(

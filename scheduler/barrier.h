@@ -44,7 +44,8 @@ class BarrierTable final {
     uint32_t num_servers = 1;
     size_t max_names = 1024;
     size_t max_name_bytes = 256;  // a Welcome carries all names
-    size_t max_open = 4096;       // barriers that some node has come to
+    size_t max_purpose_bytes = 1024;
+    size_t max_open = 4096;  // barriers that some node has come to
   };
   using Node = std::pair<wire::Role, uint32_t>;
   struct Release {

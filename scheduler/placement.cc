@@ -139,9 +139,20 @@ absl::StatusOr<std::vector<PlacementTable::Answer>> PlacementTable::Declare(
   }
   size_t partitions = 0;
   SLIMPS_RETURN_IF_ERROR(CheckDeclaration(worker, declared, &partitions));
+  const absl::Status alike = CompareKeys(worker, declared);
+  if (!alike.ok()) {
+    std::vector<Answer> answers;
+    for (auto other = waiting_.begin(); other != waiting_.end();) {
+      const bool compared = other->second.number == declared.number();
+      if (compared) answers.push_back({other->first.first, other->first.second, alike});
+      other = compared ? waiting_.erase(other) : std::next(other);
+    }
+    answers.push_back({worker, request, alike});
+    return answers;
+  }
   partitions_ += partitions;
 
-  Waiting waiting;
+  Waiting waiting{.number = declared.number()};
   std::set<RequestId> ready;
   bool failed = false;
   for (const wire::KeyInfo& info : declared.keys()) {
@@ -160,6 +171,44 @@ absl::StatusOr<std::vector<PlacementTable::Answer>> PlacementTable::Declare(
   }
   waiting_[id] = std::move(waiting);
   return AnswerReady(ready);
+}
+
+absl::Status PlacementTable::CompareKeys(uint32_t worker, const wire::DeclareKeys& declared) {
+  if (declared.number() == 0) return absl::OkStatus();
+  const auto first = declared_.find(declared.number());
+  if (first == declared_.end()) {
+    if (declared_.size() >= options_.max_keys) return absl::OkStatus();  // not compared
+    Declared& mine = declared_[declared.number()];
+    mine.worker = worker;
+    for (const wire::KeyInfo& info : declared.keys()) mine.keys.insert(info.key());
+    return absl::OkStatus();
+  }
+  Declared& expected = first->second;
+  if (!expected.failure.ok()) return expected.failure;
+  std::set<uint64_t> missing = expected.keys;
+  const wire::KeyInfo* extra = nullptr;
+  for (const wire::KeyInfo& info : declared.keys()) {
+    if (missing.erase(info.key()) == 0 && extra == nullptr) extra = &info;
+  }
+  if (missing.empty() && extra == nullptr) return absl::OkStatus();
+  std::string text = absl::StrCat("the workers initialise different keys: worker ", worker,
+                                  " declares ", declared.keys_size(), " and worker ",
+                                  expected.worker, " ", expected.keys.size());
+  if (extra != nullptr) {
+    absl::StrAppend(&text, "; only worker ", worker, " has ", extra->name(), ", ",
+                    Describe(*extra));
+  }
+  const wire::KeyInfo* lacks = nullptr;  // the first by name, whichever the order
+  for (const uint64_t key : missing) {
+    const wire::KeyInfo& info = keys_.at(key).variants[0].info;
+    if (lacks == nullptr || info.name() < lacks->name()) lacks = &info;
+  }
+  if (lacks != nullptr) {
+    absl::StrAppend(&text, "; only worker ", expected.worker, " has ", lacks->name(), ", ",
+                    Describe(*lacks));
+  }
+  expected.failure = absl::InvalidArgumentError(text);
+  return expected.failure;
 }
 
 bool PlacementTable::AddTo(KeyEntry* entry, uint32_t worker, const wire::KeyInfo& info,

@@ -60,6 +60,8 @@ class PlacementTable final {
   // be answered now, rising by worker and request; this one may be among them or follow later. A
   // repeat changes nothing: while the first waits it returns nothing, afterwards it is answered
   // again. An error concerns only this declaration, which leaves no trace.
+  // Where the workers' declarations of one number (wire::DeclareKeys.number) have other keys, all
+  // that wait, this one and those to come are answered with what differs.
   // InvalidArgument: malformed.
   // ResourceExhausted: over a limit.
   [[nodiscard]] absl::StatusOr<std::vector<Answer>> Declare(uint32_t worker, uint64_t request,
@@ -96,11 +98,20 @@ class PlacementTable final {
   struct Waiting {
     std::vector<KeyEntry*> keys;
     size_t missing = 0;  // keys of it that are not settled
+    uint64_t number = 0;
+  };
+  // What the first worker declared in its declaration of some number.
+  struct Declared {
+    uint32_t worker = 0;
+    std::set<uint64_t> keys;
+    absl::Status failure = {};  // another worker declared other keys
   };
 
   absl::Status CheckKey(uint32_t worker, const wire::KeyInfo& info, uint64_t partition_elements);
   absl::Status CheckDeclaration(uint32_t worker, const wire::DeclareKeys& declared,
                                 size_t* partitions);
+  // Returns InvalidArgument if others declare other keys in their declaration of this number.
+  absl::Status CompareKeys(uint32_t worker, const wire::DeclareKeys& declared);
   // Returns true if that settled the key, placeable or failed.
   bool AddTo(KeyEntry* entry, uint32_t worker, const wire::KeyInfo& info,
              uint64_t partition_elements);
@@ -119,6 +130,7 @@ class PlacementTable final {
   size_t partitions_ = 0;                        // of all keys
   std::set<uint32_t> left_;
   std::map<RequestId, Waiting> waiting_;
+  std::map<uint64_t, Declared> declared_;  // by number
   std::vector<uint64_t> server_bytes_;
   uint64_t steps_ = 0;
 };

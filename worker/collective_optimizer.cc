@@ -12,8 +12,8 @@ namespace slimps {
 absl::Status SetOptimizerTogether(const wire::OptimizerSpec& spec, KVStore* store) {
   const absl::Status set = store->SetOptimizer(spec);
   // A worker that was refused comes here too, or the others would wait for it.
-  const absl::StatusOr<std::vector<double>> refusals =
-      store->AllReduceSumFor("setting the optimizer", {set.ok() ? 0.0 : 1.0});
+  const absl::StatusOr<std::vector<double>> refusals = store->AllReduceSumFor(
+      absl::StrCat("setting the optimizer ", spec.ShortDebugString()), {set.ok() ? 0.0 : 1.0});
   if (!set.ok()) return set;
   if (absl::IsDeadlineExceeded(refusals.status())) {
     return absl::DeadlineExceededError(

@@ -14,6 +14,7 @@ namespace slimps {
 
 // Calls KVStore::SetOptimizer and waits until all workers have done so. The caller's own barriers
 // do not count.
+// InvalidArgument: another worker sets another optimizer. The message has both.
 // FailedPrecondition: another worker's call was refused.
 // DeadlineExceeded: some workers have not called it.
 [[nodiscard]] absl::Status SetOptimizerTogether(const wire::OptimizerSpec& spec, KVStore* store);

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <future>
 #include <limits>
 #include <string>
 #include <utility>
@@ -23,6 +24,7 @@
 namespace slimps {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 absl::Status CreateStatus(wire::StoreMode mode, const KVStoreOptions& options) {
@@ -216,6 +218,52 @@ TEST(Store, TheOptimizerIsRankZerosAndHeldAgainstTheCodecByAll) {
     spec.set_momentum(0.9);
     // Each worker refuses it itself, also a worker that would send nothing.
     EXPECT_EQ(store.SetOptimizer(spec).code(), absl::StatusCode::kInvalidArgument) << store.rank();
+  });
+}
+
+TEST(StoreUse, OptimizersThatDifferAreToldToBothWorkersAtOnce) {
+  InProcessCluster({.workers = 2, .servers = 1}).RunWorkers([](KVStore& store) {
+    const absl::Status told = SetOptimizerTogether(Sgd(store.rank() == 0 ? 0.5 : 0.25), &store);
+    EXPECT_EQ(told.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(told.message()),
+                AllOf(HasSubstr("worker 1 comes for setting the optimizer kind: SGD "
+                                "learning_rate: 0.25"),
+                      HasSubstr("worker 0 comes: for setting the optimizer kind: SGD "
+                                "learning_rate: 0.5")));
+  });
+}
+
+TEST(StoreUse, KeysThatDifferAreToldToBothWorkersAtOnce) {
+  InProcessCluster({.workers = 2, .servers = 1}).RunWorkers([](KVStore& store) {
+    const std::vector<float> value(1);
+    ASSERT_STATUS_OK(store.Init({{.key = "a", .shape = {1}, .value = value}}));
+    const char* const mine = store.rank() == 0 ? "b" : "c";
+    const absl::Status told = store.Init({{.key = mine, .shape = {1}, .value = value}});
+    EXPECT_EQ(told.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(told.message()),
+                AllOf(HasSubstr("only worker 0 has s:b, shape [1], dtype FLOAT32"),
+                      HasSubstr("only worker 1 has s:c, shape [1], dtype FLOAT32")));
+  });
+}
+
+TEST(StoreUse, WhatIsNotInTimeNamesTheTimeoutAndWhomTheJobWaitsFor) {
+  ClusterOptions options{.workers = 2, .servers = 1};
+  options.scheduler.heartbeat_interval = absl::Milliseconds(50);
+  options.edit_store = [](uint32_t worker, KVStoreOptions* store) {
+    if (worker == 0) store->timeout = absl::Seconds(4);
+  };
+  InProcessCluster cluster(options);
+  cluster.scheduler().Observe({.waits = "a barrier waits 3 s for worker 1, at train.py:88"});
+  std::promise<void> over;
+  cluster.RunWorkers([&](KVStore& store) {
+    if (store.rank() == 1) return over.get_future().wait();
+    const absl::Status late = store.Barrier();
+    over.set_value();
+    EXPECT_EQ(late.code(), absl::StatusCode::kDeadlineExceeded);
+    EXPECT_THAT(std::string(late.message()),
+                HasSubstr("worker 0 waited 4s for worker 1 and gave up; timeout_s is 4, which must "
+                          "be longer than a worker evaluates or saves while others wait for it; "
+                          "the scheduler sees: a barrier waits 3 s for worker 1, at train.py:88"));
   });
 }
 

@@ -41,6 +41,8 @@ def test_two_workers_whose_servers_step(scenario):
 def test_a_scenario_that_is_a_generator_was_not_played():
     with pytest.raises(AssertionError, match="<generator object a_generator at"):
         jobs.run("scenarios", "a_generator")
+
+
 def test_what_is_not_in_time_names_the_others_line(tmp_path):
     jobs.run("scenarios", "what_is_not_in_time_names_the_others_line", str(tmp_path / "over"))
 

@@ -192,6 +192,49 @@ TEST(Placement, APartitionSizeMismatchReachesBothWorkers) {
   ExpectDisagreement(Keys({{"s:w", {3}}}, 100), Keys({{"s:w", {3}}}, 200), "100", "200");
 }
 
+wire::DeclareKeys Numbered(uint64_t number, wire::DeclareKeys declared) {
+  declared.set_number(number);
+  return declared;
+}
+
+TEST(Placement, WorkersWithOtherKeysAreAllToldTheFirstDifferenceAtOnce) {
+  PlacementTable table({.num_workers = 4, .num_servers = 1});
+  const wire::DeclareKeys first = Numbered(1, Keys({{"s:a", {1}}, {"s:b", {2, 3}}, {"s:c", {1}}}));
+  const wire::DeclareKeys other = Numbered(1, Keys({{"s:a", {1}}, {"s:d", {4}}}));
+  EXPECT_TRUE(Declare(&table, 2, first).empty());
+  EXPECT_TRUE(Declare(&table, 1, first).empty());
+  Answers answers = Declare(&table, 3, other);
+  ASSERT_EQ(answers.size(), 3u);
+  const absl::Status expected = absl::InvalidArgumentError(
+      "the workers initialise different keys: worker 3 declares 2 and worker 2 3; only worker 3 "
+      "has s:d, shape [4], dtype FLOAT32; only worker 2 has s:b, shape [2, 3], dtype FLOAT32");
+  for (const PlacementTable::Answer& answer : answers) {
+    EXPECT_EQ(answer.placement.status(), expected) << answer.worker;
+  }
+  answers = Declare(&table, 0, first);
+  ASSERT_EQ(answers.size(), 1u) << "the last one does not wait for the others";
+  EXPECT_EQ(answers[0].placement.status(), expected);
+}
+
+TEST(Placement, AKeyMoreOrAnotherOrderIsCompared) {
+  PlacementTable table({.num_workers = 2, .num_servers = 1});
+  EXPECT_TRUE(Declare(&table, 1, Numbered(1, Keys({{"s:b", {1}}, {"s:a", {1}}}))).empty());
+  Answers answers = Declare(&table, 0, Numbered(1, Keys({{"s:a", {1}}, {"s:b", {1}}})));
+  ASSERT_EQ(answers.size(), 2u);
+  EXPECT_TRUE(answers[0].placement.ok()) << "the order of keys does not matter";
+  answers = Declare(&table, 1, Numbered(1, Keys({{"s:b", {1}}, {"s:a", {1}}})));
+  EXPECT_TRUE(answers.at(0).placement.ok()) << "a process that was started again";
+  EXPECT_TRUE(Declare(&table, 1, Numbered(2, Keys({{"s:c", {1}}}))).empty());
+  answers = Declare(&table, 0, Numbered(2, Keys({{"s:c", {1}}, {"s:d", {1}}})));
+  ASSERT_EQ(answers.size(), 2u);
+  for (const PlacementTable::Answer& answer : answers) {
+    EXPECT_EQ(answer.placement.status(),
+              absl::InvalidArgumentError("the workers initialise different keys: worker 0 declares "
+                                         "2 and worker 1 1; only worker 0 has s:d, shape [1], "
+                                         "dtype FLOAT32"));
+  }
+}
+
 TEST(Placement, TwoNamesWithOneIdAreRefused) {
   PlacementTable table({.num_workers = 1, .num_servers = 1});
   Declare(&table, 0, Keys({{"s:a", {3}}}));

@@ -103,7 +103,8 @@ absl::Status DistStore::Init(const std::vector<InitTensor>& tensors) {
   const DeclareOptions declare = {.partition_bytes = options_.partition_bytes,
                                   .num_servers = options_.num_servers,
                                   .timeout = options_.timeout,
-                                  .compression = codecs_.Description()};
+                                  .compression = codecs_.Description(),
+                                  .number = ++declarations_};
   const AuxiliaryTensors auxiliary(possible, tensors, declare);
   SLIMPS_ASSIGN_OR_RETURN(
       DeclaredTensors declared,
@@ -306,7 +307,6 @@ absl::StatusOr<LoadedCheckpoint> DistStore::Load(const std::string& folder) {
 
 // ---- the job ------------------------------------------------------------------------------------
 
-absl::Status DistStore::Barrier() {
 absl::Status DistStore::Explained(absl::Status status) const {
   if (!absl::IsDeadlineExceeded(status)) return status;
   std::string text = absl::StrCat(
@@ -317,6 +317,7 @@ absl::Status DistStore::Explained(absl::Status status) const {
   return absl::DeadlineExceededError(text);
 }
 
+absl::Status DistStore::Barrier() {
   SLIMPS_RETURN_IF_ERROR(node_.CheckOpen());
   return node_.Barrier("kvstore/barrier");
 }

@@ -24,6 +24,7 @@
 #ifndef SLIMPS_WORKER_STORE_DIST_STORE_H_
 #define SLIMPS_WORKER_STORE_DIST_STORE_H_
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
@@ -76,8 +77,8 @@ class DistStore final : public KVStore {
   absl::Status PullRows(const Key& key, std::span<const int64_t> row_ids,
                         std::vector<int64_t>* rows, std::vector<float>* values,
                         int priority) override;
-  absl::Status SetOptimizer(const wire::OptimizerSpec& spec) override;
   absl::Status Explained(absl::Status status) const override;
+  absl::Status SetOptimizer(const wire::OptimizerSpec& spec) override;
   absl::Status SetHyper(const Key& key, std::optional<Hyper> hyper) override;
   absl::StatusOr<std::string> SaveOptimizerStates() override;
   absl::Status LoadOptimizerStates(std::string_view content) override;
@@ -144,6 +145,8 @@ class DistStore final : public KVStore {
   KeyTable keys_;
   WorkerNode node_;  // declared before the parts that have threads, which use it until they end
   CodecChoice codecs_;
+
+  std::atomic<uint64_t> declarations_{0};  // calls of Init that came to declare their keys
 
   // Made by Start, when the servers are known; constant afterwards.
   std::unique_ptr<TensorTraffic> tensors_;

@@ -20,6 +20,7 @@ absl::StatusOr<DeclaredTensors> DeclareTensors(const std::vector<InitTensor>& te
   wire::DeclareKeys& declare = *question.mutable_declare_keys();
   declare.set_partition_elements(std::max<size_t>(1, options.partition_bytes / sizeof(float)));
   declare.set_compression(options.compression);
+  declare.set_number(options.number);
   for (const InitTensor& tensor : tensors) {
     SLIMPS_ASSIGN_OR_RETURN(*declare.add_keys(), DeclarationOf(tensor));
   }

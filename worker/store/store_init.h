@@ -30,6 +30,7 @@ struct DeclareOptions {
   uint32_t num_servers = 1;
   absl::Duration timeout;
   std::string compression;  // how this worker compresses; for messages to people
+  uint64_t number = 0;      // wire::DeclareKeys.number
 };
 
 struct DeclaredTensors {
@@ -39,8 +40,8 @@ struct DeclaredTensors {
 };
 
 // Declares the tensors at the scheduler and returns their plans.
-// InvalidArgument: DeclarationOf refused a shape, or other workers declared the key differently
-// (the message names both declarations).
+// InvalidArgument: DeclarationOf refused a shape, or another worker declared other keys, or a key
+// differently (the message names both declarations).
 // DataLoss: the scheduler's answer has another number of keys.
 // Otherwise the error of RpcClient::Call.
 [[nodiscard]] absl::StatusOr<DeclaredTensors> DeclareTensors(const std::vector<InitTensor>& tensors,
