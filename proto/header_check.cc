@@ -158,7 +158,8 @@ class PlainLook final {
   bool IsPlainItem(const wire::PushItem& item) const {
     return wire::Format_IsValid(item.format()) && IsPlainText(item.change_codec()) &&
            std::isfinite(item.hyper().learning_rate()) &&
-           std::isfinite(item.hyper().weight_decay()) && std::isfinite(item.hyper().momentum());
+           std::isfinite(item.hyper().weight_decay()) && std::isfinite(item.hyper().momentum()) &&
+           std::isfinite(item.gradient_scale());
   }
   bool IsPlainItem(const wire::PullItem& item) const {
     return item.rows().size() <= limits_.max_row_bytes;
@@ -168,7 +169,7 @@ class PlainLook final {
   }
   bool IsPlainItem(const wire::PullReplyItem& item) const {
     return wire::Format_IsValid(item.format()) && IsPlainText(item.status().message()) &&
-           !item.has_state() && !item.has_momentum() &&
+           !item.has_state() && !item.has_momentum() && std::isfinite(item.norm2()) &&
            static_cast<size_t>(item.contributors_size()) <= limits_.max_items;
   }
   // ASCII is always valid UTF-8. Longer texts are left to CheckFields.

@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <numeric>
 #include <vector>
 
 #include "compress/codec/lowrank/orthonormal.h"
@@ -133,6 +134,26 @@ void AggregateRoundWith(const Kernels& kernels, const AggregateInput& input, siz
 
 void AggregateRound(const AggregateInput& input, size_t first, size_t last) {
   AggregateRoundWith(BestKernels(), input, first, last);
+}
+
+double SquaresOfSum(std::span<const PayloadView> payloads, size_t elements) {
+  // Several sums side by side, so that the compiler may compute them in one instruction.
+  constexpr size_t kLanes = 8;
+  std::array<double, kLanes> lanes = {};
+  alignas(kBufferAlignment) std::array<float, kBlockElements> block;
+  for (size_t first = 0; first < elements; first += kBlockElements) {
+    const size_t length = std::min(kBlockElements, elements - first);
+    SumPayloads(payloads, elements, first, std::span<float>(block).first(length));
+    size_t i = 0;
+    for (; i + kLanes <= length; i += kLanes) {
+      for (size_t lane = 0; lane < kLanes; ++lane) {
+        const double value = block[i + lane];
+        lanes[lane] += value * value;
+      }
+    }
+    for (; i < length; ++i) lanes[0] += double{block[i]} * block[i];
+  }
+  return std::accumulate(lanes.begin(), lanes.end(), 0.0);
 }
 
 void CombineRound(const CombinedRound& round, std::span<float> out) {

@@ -53,6 +53,11 @@ void AggregateRound(const AggregateInput& input, size_t first, size_t last);
 void AggregateRoundWith(const Kernels& kernels, const AggregateInput& input, size_t first,
                         size_t last);
 
+// Returns the sum of squares of the payloads' sum over all `elements`, in double. Its bits depend
+// on nothing but the sum.
+// REQUIRES: ValidatePayload was OK for each payload.
+double SquaresOfSum(std::span<const PayloadView> payloads, size_t elements);
+
 // One complete round of an auxiliary key (InitItem.auxiliary in proto/slimps.proto). No optimizer
 // takes part, and the version before plays no role:
 //

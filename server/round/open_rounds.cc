@@ -44,7 +44,7 @@ absl::StatusOr<PushVerdict> OpenRounds::Push(PushRecord push,
       chosen.hyper_worker = worker;
       chosen.hyper = std::move(hyper);
     }
-    FoldIfTight();
+    if (spec_.waiting->is_tight() && !ledger_.NextRoundComplete()) Fold();
   } else if (is_first) {
     choices_.erase(choice);
   }
@@ -55,10 +55,14 @@ absl::Status OpenRounds::Leave(uint32_t worker, uint64_t from_round) {
   return ledger_.Leave(worker, from_round);
 }
 
-void OpenRounds::FoldIfTight() {
+void OpenRounds::CloseNext() {
+  Fold();
+  ledger_.CloseNextRound();
+}
+
+void OpenRounds::Fold() {
   // A maximum is no sum. It is taken of numbers that are few.
   if (spec_.combine == Combine::kMaximum) return;
-  if (!spec_.waiting->is_tight() || ledger_.NextRoundComplete()) return;
   // Folding must free more than the sum grows, and enough to pay for a pass over the sum so far.
   const size_t before = partial_.bytes(), dense = partial_.dense_bytes();
   const size_t growth = dense > before ? dense - before : 0;

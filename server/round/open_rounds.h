@@ -67,6 +67,11 @@ class OpenRounds final {
 
   const RoundLedger& ledger() const { return ledger_; }
 
+  // Closes the next round, whose contributions stay: no worker comes to it any more. Sums them if
+  // the sum is enough smaller.
+  // REQUIRES: ledger().NextRoundComplete(). Throws std::bad_alloc, having changed nothing.
+  void CloseNext();
+
   // Takes the next round.
   // REQUIRES: ledger().NextRoundComplete().
   Round TakeNext();
@@ -86,10 +91,9 @@ class OpenRounds final {
                                      ChangeCodecs* codecs);
 
  private:
-  // Replaces the next round's first contributions by their sum, if much waits in the server and the
-  // sum is enough smaller.
+  // Replaces the next round's first contributions by their sum, if the sum is enough smaller.
   // Throws std::bad_alloc, having changed nothing.
-  void FoldIfTight();
+  void Fold();
 
   const PartitionSpec& spec_;
   RoundLedger ledger_;

@@ -21,6 +21,7 @@ size_t Optimizer::state_tensors() const { return UpdateStateTensors(options_); }
 Optimizer::Step Optimizer::PlanStep(const Moment& moment) const {
   UpdateOptions options = options_;
   if (spec_.average() && moment.contributors > 0) options.scale /= moment.contributors;
+  options.scale *= moment.gradient_scale;
   if (moment.hyper.has_value()) {
     options.weight_decay = moment.hyper->weight_decay();
     if (moment.hyper->has_momentum() && state_tensors() > 0) {

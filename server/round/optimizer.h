@@ -41,6 +41,7 @@ class Optimizer final {
     uint64_t round = 1;    // decides the learning rate, unless `hyper` does
     uint64_t updates = 0;  // updates of the state so far (Adam's t - 1)
     uint32_t contributors = 1;
+    double gradient_scale = 1;  // multiplies the mean gradient (clipped_rounds.h)
     // Replaces the spec's learning rate, schedule included, and its weight decay.
     // REQUIRES: ValidateHyper was OK.
     std::optional<wire::Hyper> hyper = std::nullopt;

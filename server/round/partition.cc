@@ -123,10 +123,43 @@ absl::StatusOr<PushVerdict> Partition::Push(uint64_t round, uint32_t worker, siz
                           .left_out = pushed_as == PushedAs::kNothing},
                          std::move(change), std::move(hyper));
   if (!verdict.ok()) return Annotate(verdict.status());
+  if (pushed_as == PushedAs::kClippedGradient && round > version()) clipped_.Clip(round);
   return verdict;
 }
 
+bool Partition::CanClip() const {
+  const wire::OptimizerSpec::Kind kind = optimizer_.kind();
+  return spec_.mode == wire::DIST_SYNC && !spec_.auxiliary && spec_.combine == Combine::kSum &&
+         kind != wire::OptimizerSpec::NONE && kind != wire::OptimizerSpec::ONEBIT_ADAM;
+}
+
+absl::StatusOr<PushVerdict> Partition::ScaleRound(uint64_t round, uint32_t worker, double scale) {
+  absl::Status valid;
+  if (!CanClip() || round == 0 || !(scale >= 0 && scale <= 1)) {
+    valid = absl::InvalidArgumentError(
+        absl::StrCat("expected 0 to 1, a round from 1 and an optimizer with dist_sync, got ", scale,
+                     " for ", wire::OptimizerSpec::Kind_Name(optimizer_.kind()), " with ",
+                     wire::StoreMode_Name(spec_.mode)));
+  } else if (round > version() + spec_.rounds_ahead) {
+    valid = absl::ResourceExhaustedError(
+        absl::StrCat("at most round ", version() + spec_.rounds_ahead, " is scaled now"));
+  } else if (round > version() || clipped_.Scale(round).has_value()) {
+    valid = clipped_.SetScale(round, scale);
+  }
+  if (valid.ok()) return round > version() ? PushVerdict::kAccepted : PushVerdict::kDuplicate;
+  return Annotate(
+      Prefixed(valid, absl::StrCat("gradient scale of worker ", worker, " for round ", round)));
+}
+
 absl::Status Partition::CheckPushedAs(uint64_t round, PushedAs pushed_as) const {
+  if (pushed_as == PushedAs::kClippedGradient && !CanClip()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "is to be clipped by the gradient's norm; expected dist_sync and sgd, adam or adamw over "
+        "sums of gradients, got ",
+        wire::OptimizerSpec::Kind_Name(optimizer_.kind()), " with ",
+        wire::StoreMode_Name(spec_.mode),
+        spec_.combine == Combine::kMajority ? " over majorities" : ""));
+  }
   const bool momentum = pushed_as == PushedAs::kMomentum;
   if (optimizer_.kind() != wire::OptimizerSpec::ONEBIT_ADAM) {
     if (!momentum) return absl::OkStatus();
@@ -191,9 +224,25 @@ void Partition::SetOptimizer(std::shared_ptr<const Optimizer> optimizer) {
   if (!spec_.auxiliary) optimizer_.Replace(std::move(optimizer));
 }
 
+void Partition::MeasureNextRound() {
+  const TraceSpan span(TraceStage::kAggregate, {spec_.name, spec_.index, version() + 1});
+  rounds_.CloseNext();
+  const std::vector<Contribution> contributions = rounds_.ledger().Prefix();
+  const uint32_t contributors = std::max(1u, Gather(contributions));
+  const double scale = optimizer_.ScaleOfSum(contributors);
+  clipped_.NoteNorm(version() + 1, SquaresOfSum(views_, spec_.elements) * scale * scale);
+}
+
+absl::StatusOr<double> Partition::Norm2(uint64_t round) const {
+  if (!weights_.versions().Holds(round) && round <= version()) return CheckHeld(round);
+  return clipped_.Norm2(round).value_or(0);
+}
+
 void Partition::ApplyNextRound() {
   OpenRounds::Round round = rounds_.TakeNext();
   const uint32_t contributors = Gather(round.contributions);
+  // A step that is skipped is one to which no worker has a gradient.
+  if (clipped_.Scale(version() + 1) == 0) views_.clear();
   if (optimizer_.frozen()) return ApplyMomenta(contributors, std::move(round.choice));
   std::shared_ptr<const ChangeCodec>& codec = round.choice.codec;
   // Until its variance is frozen, 1-bit Adam is Adam without compression.
@@ -266,6 +315,7 @@ void Partition::Apply(uint32_t contributors, std::optional<wire::Hyper> hyper,
   }
   rounds_.ClearPartial();
   weights_.Commit();
+  clipped_.Applied(version());
 }
 
 void Partition::StepRound(uint32_t contributors, std::optional<wire::Hyper> hyper,
@@ -279,6 +329,7 @@ void Partition::StepRound(uint32_t contributors, std::optional<wire::Hyper> hype
                    .change = next.change},
                   {.round = version() + 1,
                    .contributors = summed ? contributors : 1,
+                   .gradient_scale = clipped_.Scale(version() + 1).value_or(1),
                    .hyper = std::move(hyper)});
 }
 
@@ -318,6 +369,11 @@ std::string Partition::DescribeWait(uint64_t wanted, uint64_t clock) const {
                                   " wanted, ", version(), " held");
   if (applies_at_once()) return absl::StrCat(text, "; too few pushes have come");
   const std::vector<uint32_t> missing = rounds_.ledger().MissingFromNextRound();
+  if (missing.empty() && clipped_.AwaitsScale(version() + 1)) {
+    return absl::StrCat(text, "; round ", version() + 1,
+                        " waits for the norm of the whole gradient, which has keys that lack "
+                        "pushes");
+  }
   if (missing.empty()) return absl::StrCat(text, "; every worker has left");
   return absl::StrCat(text, "; round ", rounds_.ledger().version() + 1, " lacks the push of ",
                       DescribeWorkers(missing));
@@ -353,6 +409,7 @@ PartitionImage Partition::Save(ImageUse use) const {
   optimizer_.Save(image.fields.mutable_optimizer(), &image);
   rounds_.Save(image.fields.mutable_rounds(), &image);
   sequences_.Save(image.fields.mutable_sequences());
+  clipped_.Save(&image.fields);
   return image;
 }
 
@@ -392,6 +449,7 @@ absl::StatusOr<std::unique_ptr<Partition>> Partition::Restore(const PartitionIma
   restored.Update(partition->optimizer_.Restore(fields.optimizer(), image));
   restored.Update(partition->rounds_.Restore(fields.rounds(), image, codecs));
   restored.Update(partition->sequences_.Restore(fields.sequences()));
+  partition->clipped_.Restore(fields);
   if (partition->version() != partition->rounds_.ledger().version() &&
       !partition->applies_at_once()) {
     restored.Update(BadImage(absl::StrCat("version ", partition->version(), " after round ",
@@ -413,7 +471,8 @@ absl::StatusOr<wire::Standing> Partition::StandingOf(uint32_t worker) const {
 }
 
 uint64_t Partition::CountedUpTo(uint32_t worker) const {
-  return applies_at_once() ? sequences_.CountedUpTo(worker) : rounds_.ledger().CountedUpTo(worker);
+  if (applies_at_once()) return sequences_.CountedUpTo(worker);
+  return clipped_.ScaledUpTo(version(), rounds_.ledger().CountedUpTo(worker));
 }
 
 }  // namespace slimps

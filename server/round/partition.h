@@ -7,7 +7,9 @@
 //                                                                         | next version
 //   pull <---- VersionedWeights <---- change, if any ---- MasterWeights <-+
 //
-// A round of an auxiliary key is combined (CombineRound), and no optimizer steps it.
+// A round of an auxiliary key is combined (CombineRound), and no optimizer steps it. A round that
+// is clipped is measured when it is complete, and stepped when its scale is known
+// (clipped_rounds.h).
 //
 // The sum is taken in rank order, so its bits do not depend on the order of arrival. Under
 // dist_async and dist_ssp each push is applied as it is counted, and the version counts pushes.
@@ -28,6 +30,7 @@
 #include "absl/status/statusor.h"
 #include "compress/format/sum.h"
 #include "proto/slimps.pb.h"
+#include "server/clipping/clipped_rounds.h"
 #include "server/round/change_codecs.h"
 #include "server/round/master_weights.h"
 #include "server/round/open_rounds.h"
@@ -43,7 +46,8 @@ namespace slimps {
 
 // What a push carries.
 // kNothing: the worker takes no part in the round.
-enum class PushedAs { kGradient, kMomentum, kNothing };
+// kClippedGradient: the round's step waits for ScaleRound.
+enum class PushedAs { kGradient, kMomentum, kNothing, kClippedGradient };
 
 // Owned by the shard thread. No I/O, clock or lock.
 class Partition final {
@@ -75,7 +79,8 @@ class Partition final {
   [[nodiscard]] absl::StatusOr<std::unique_ptr<Partition>> Successor(const PartitionImage& image,
                                                                      ChangeCodecs* codecs) const;
 
-  // Returns up to which round, or which of its own pushes, all that `worker` pushed was counted.
+  // Returns up to which round, or which of its own pushes, all that `worker` pushed was counted
+  // and, where it is clipped, its scale is known.
   // REQUIRES: there is such a worker.
   uint64_t CountedUpTo(uint32_t worker) const;
 
@@ -96,12 +101,20 @@ class Partition final {
   // rows), `hyper` is out of range, or `change` is given outside dist_sync.
   // InvalidArgument: a payload of a worker that takes no part, or dist_async or dist_ssp.
   // FailedPrecondition: dist_async or dist_ssp without an optimizer. Or a momentum where the
-  // optimizer expects a gradient, or the reverse.
+  // optimizer expects a gradient, or the reverse. Or a clipped gradient where none can be clipped:
+  // an auxiliary key, a majority, dist_async, dist_ssp, no optimizer, ONEBIT_ADAM.
   // ResourceExhausted: ONEBIT_ADAM takes no push before the round before it is applied.
   [[nodiscard]] absl::StatusOr<PushVerdict> Push(
       uint64_t round, uint32_t worker, size_t elements, ClaimedPayload claimed,
       std::shared_ptr<const ChangeCodec> change = nullptr,
       std::optional<wire::Hyper> hyper = std::nullopt, PushedAs pushed_as = PushedAs::kGradient);
+
+  // Says what the mean gradient of a clipped round is multiplied by; 0: the step is skipped.
+  // InvalidArgument: a mode without rounds, round 0, or a scale that is not in 0 to 1.
+  // AlreadyExists: another scale came before.
+  // ResourceExhausted: the round is too far ahead.
+  [[nodiscard]] absl::StatusOr<PushVerdict> ScaleRound(uint64_t round, uint32_t worker,
+                                                       double scale);
 
   // Takes `worker` out, as the mode's ledger does. Under dist_async it has no effect, because no
   // worker waits for another.
@@ -119,7 +132,28 @@ class Partition final {
   // keys have none.
   void SetOptimizer(std::shared_ptr<const Optimizer> optimizer);
 
-  bool HasCompleteRound() const { return rounds_.ledger().NextRoundComplete(); }
+  // True if the next round can be applied, or measured.
+  bool HasCompleteRound() const {
+    return rounds_.ledger().NextRoundComplete() &&
+           (MustMeasureNext() || !clipped_.AwaitsScale(version() + 1));
+  }
+  bool MustMeasureNext() const { return clipped_.MustMeasure(version() + 1); }
+
+  // Measures the next round's mean gradient; no worker comes to the round any more.
+  // REQUIRES: HasCompleteRound() and MustMeasureNext(). Throws std::bad_alloc, having changed
+  // nothing.
+  void MeasureNextRound();
+
+  // Returns the newest round whose Norm2 is known.
+  uint64_t measured() const {
+    const uint64_t next = version() + 1;
+    return clipped_.Norm2(next).has_value() ? next : version();
+  }
+
+  // Returns the sum of squares of a round's mean gradient; 0: it was not clipped.
+  // FailedPrecondition: it is known no more.
+  // REQUIRES: round <= measured().
+  [[nodiscard]] absl::StatusOr<double> Norm2(uint64_t round) const;
 
   // Dist_sync: true if somebody has pushed the next round.
   bool NextRoundBegun() const { return rounds_.ledger().NextRoundBegun(); }
@@ -131,7 +165,7 @@ class Partition final {
   }
 
   // Applies the next round: the version grows by one.
-  // REQUIRES: HasCompleteRound().
+  // REQUIRES: HasCompleteRound() and not MustMeasureNext().
   void ApplyNextRound();
 
   uint64_t version() const { return weights_.versions().version(); }
@@ -207,6 +241,7 @@ class Partition final {
              const MasterWeights::Next& next);
   void StepRound(uint32_t contributors, std::optional<wire::Hyper> hyper,
                  const MasterWeights::Next& next);
+  bool CanClip() const;
   void ApplyMomenta(uint32_t contributors, OpenRounds::Choice choice);
   // Without an optimizer the version is the round's sum. Where servers sum integers (lanes.h), they
   // leave it so, and each worker decodes it once. Returns false where they do not, where the sum
@@ -221,6 +256,7 @@ class Partition final {
   MasterWeights weights_;
   StatefulOptimizer optimizer_;
   OpenRounds rounds_;               // dist_sync
+  ClippedRounds clipped_;           // likewise
   SequenceLedger sequences_;        // dist_async, dist_ssp
   std::vector<PayloadView> views_;  // of the round being applied; has room for all workers
 };

@@ -127,6 +127,14 @@ void RoundLedger::LeaveOutOfNext(uint32_t worker) {
   open_[0][worker].seen = {.counted = true, .left_out = true};
 }
 
+void RoundLedger::CloseNextRound() {
+  for (uint32_t worker = 0; worker < num_workers_; ++worker) {
+    if (!IsActive(worker, version_ + 1) || HasNext(worker)) continue;
+    if (open_.empty()) open_.emplace_back(num_workers_);
+    open_[0][worker].seen = {.counted = true, .left_out = true};
+  }
+}
+
 uint32_t RoundLedger::NextInTurn() const {
   uint32_t worker = released_;
   while (worker < num_workers_ && !AwaitsNext(worker)) ++worker;

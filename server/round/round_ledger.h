@@ -109,6 +109,11 @@ class RoundLedger final {
   // Drops the payloads that Prefix() returns.
   void ReleasePrefix();
 
+  // Leaves workers whose push of the next round is not waited for out of it for good, also if they
+  // return.
+  // REQUIRES: NextRoundComplete().
+  void CloseNextRound();
+
   // Returns how many bytes ReleasePrefix would drop.
   size_t prefix_bytes() const;
 

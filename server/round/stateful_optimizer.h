@@ -54,6 +54,13 @@ class StatefulOptimizer final {
   // optimizer, step, state and touched_only; updates.
   void Step(AggregateInput round, Optimizer::Moment moment);
 
+  // Returns what the sum of the workers' payloads is multiplied by, without a round's
+  // gradient_scale.
+  // REQUIRES: contributors > 0.
+  double ScaleOfSum(uint32_t contributors) const {
+    return optimizer_->ScaleOfMean(contributors) / contributors;
+  }
+
   // True if the variance of ONEBIT_ADAM is frozen: the next round's pushes are momenta.
   bool frozen() const { return frozen_; }
 

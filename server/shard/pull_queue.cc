@@ -39,9 +39,11 @@ std::vector<WaitingPull> PullQueue::TakeIf(
   return result;
 }
 
-std::vector<WaitingPull> PullQueue::TakeReady(uint64_t version, uint64_t slowest) {
+std::vector<WaitingPull> PullQueue::TakeReady(uint64_t version, uint64_t slowest,
+                                              uint64_t measured) {
   return TakeIf([&](const WaitingPull& pull) {
-    return pull.item.min_version() <= version && pull.clock <= slowest;
+    return pull.item.min_version() <= (pull.item.norm() ? measured : version) &&
+           pull.clock <= slowest;
   });
 }
 

@@ -49,8 +49,9 @@ class PullQueue final {
   // ResourceExhausted: this worker has kMaxPerWorker pulls waiting; `pull` stays as it is.
   [[nodiscard]] absl::Status Add(WaitingPull&& pull);
 
-  // Removes and returns the pulls whose version and clock are reached, in order of arrival.
-  std::vector<WaitingPull> TakeReady(uint64_t version, uint64_t slowest = 0);
+  // Removes and returns the pulls whose version and clock are reached, in order of arrival. Those
+  // of norms are reached by `measured`, and taken only if it is given.
+  std::vector<WaitingPull> TakeReady(uint64_t version, uint64_t slowest = 0, uint64_t measured = 0);
 
   // Puts back a pull returned by the last Take... that must keep waiting. Allocates nothing.
   void PutBack(WaitingPull&& pull) { waiting_.push_back(std::move(pull)); }

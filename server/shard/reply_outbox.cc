@@ -84,6 +84,7 @@ void ReplyOutbox::AddPull(const Origin& origin, const wire::PullItem& item, size
   for (const uint32_t worker : value.contributors) answer.add_contributors(worker);
   if (optimizer.state.has_value()) *answer.mutable_state() = *std::move(optimizer.state);
   if (optimizer.momentum.has_value()) *answer.mutable_momentum() = *std::move(optimizer.momentum);
+  if (optimizer.norm2.has_value()) answer.set_norm2(*optimizer.norm2);
   Group& group = Find(origin, wire::Header::kPullReply);
   Message& message = group.reply.message;
   *message.header.mutable_pull_reply()->add_items() = std::move(answer);

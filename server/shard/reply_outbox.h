@@ -36,11 +36,12 @@ struct Reply {
   std::vector<TraceEvent> traced;
 };
 
-// What an answer says of the optimizer: its state, if the item asked for that, and what workers
-// need to push momenta.
+// What an answer says of the optimizer: its state or a round's norm, if the item asked for that,
+// and what workers need to push momenta.
 struct OptimizerAnswer {
   std::optional<wire::OptimizerState> state = std::nullopt;
   std::optional<wire::MomentumExchange> momentum = std::nullopt;
+  std::optional<double> norm2 = std::nullopt;
 };
 
 // Thread-compatible. Pure.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <optional>
 #include <string>
 #include <utility>
@@ -34,6 +35,11 @@ uint64_t VersionFor(const Partition& partition, const wire::PullItem& item) {
   const bool newest = item.newest() || partition.applies_at_once();
   return newest || simulation::Is(Mutant::kAnyVersionAnswers) ? partition.version()
                                                               : item.min_version();
+}
+
+// Returns the newest version that the pull need not wait for.
+uint64_t ReadyUpTo(const Partition& partition, const wire::PullItem& item) {
+  return item.norm() ? partition.measured() : partition.version();
 }
 
 PartitionId IdOf(const wire::ItemId& id) { return {.key = id.key(), .index = id.partition()}; }
@@ -125,6 +131,14 @@ absl::StatusOr<uint64_t> ShardState::HandlePush(uint32_t worker, PushWork work) 
     return Prefixed(change.status(), absl::StrCat(NameOf(partition), ": push of worker ", worker,
                                                   " round ", item.round()));
   }
+  if (item.has_gradient_scale()) {
+    const auto scale = [&] {
+      return partition.ScaleRound(item.round(), worker, item.gradient_scale());
+    };
+    SLIMPS_RETURN_IF_ERROR(SayingWhatFor("a push", partition.spec().name, scale).status());
+    QueueComplete(slot);
+    return 0;
+  }
   const SteadyTime start = partition.applies_at_once() ? clock_->Now() : SteadyTime();
   const auto push = [&] {
     return partition.Push(
@@ -132,6 +146,7 @@ absl::StatusOr<uint64_t> ShardState::HandlePush(uint32_t worker, PushWork work) 
         {.format = format, .payload = work.payload, .checksum = item.payload_hash()},
         *std::move(change), item.has_hyper() ? std::optional(item.hyper()) : std::nullopt,
         item.left_out()   ? PushedAs::kNothing
+        : item.clipped()  ? PushedAs::kClippedGradient
         : item.momentum() ? PushedAs::kMomentum
                           : PushedAs::kGradient);
   };
@@ -206,7 +221,7 @@ void ShardState::HandlePull(const Origin& origin, PullWork work) {
     // Workers pull state together, once their pushes are counted. However far apart they are, none
     // waits for another.
     if (!of_state) pull.clock = slot.partition->ReadsFrom(origin.worker);
-    if (slot.partition->version() >= pull.item.min_version() &&
+    if (ReadyUpTo(*slot.partition, pull.item) >= pull.item.min_version() &&
         slot.partition->slowest() >= pull.clock) {
       const absl::Status room = Answer(slot, pull, CopyRoom::kBounded);
       if (!room.ok()) outbox_.AddPullError(origin, pull.item, room);
@@ -240,6 +255,10 @@ absl::Status ShardState::Answer(Slot& slot, const WaitingPull& pull, CopyRoom ro
   const PartitionSpec& spec = slot.partition->spec();
   const size_t item_elements = pull.item.elements();
   if (pull.item.state_tensor() > 0) return AnswerWithCopy(*slot.partition, pull, room);
+  if (pull.item.norm()) {
+    AnswerNorm(*slot.partition, pull);
+    return absl::OkStatus();
+  }
   const uint64_t version = VersionFor(*slot.partition, pull.item);
   const absl::Status has_it = slot.partition->CheckHeld(version);
   if (!has_it.ok()) {
@@ -261,6 +280,16 @@ absl::Status ShardState::Answer(Slot& slot, const WaitingPull& pull, CopyRoom ro
     outbox_.AddPullError(pull.origin, pull.item, value.status());
   }
   return absl::OkStatus();
+}
+
+void ShardState::AnswerNorm(const Partition& partition, const WaitingPull& pull) {
+  const absl::StatusOr<double> norm2 = partition.Norm2(pull.item.min_version());
+  if (!norm2.ok()) return outbox_.AddPullError(pull.origin, pull.item, norm2.status());
+  OptimizerAnswer answer;
+  if (std::isfinite(*norm2)) answer.norm2 = *norm2;
+  outbox_.AddPull(pull.origin, pull.item, pull.item.elements(),
+                  {.version = pull.item.min_version(), .format = PayloadFormat::kAbsent},
+                  std::move(answer));
 }
 
 absl::Status ShardState::CheckRoomForCopy(const Partition& partition, size_t elements) const {
@@ -306,7 +335,8 @@ absl::Status ShardState::AnswerWithCopy(Partition& partition, const WaitingPull&
 void ShardState::AnswerReady(Slot& slot) {
   const Partition& partition = *slot.partition;
   bool puts_off = false;
-  for (WaitingPull& pull : slot.pulls.TakeReady(partition.version(), partition.slowest())) {
+  for (WaitingPull& pull :
+       slot.pulls.TakeReady(partition.version(), partition.slowest(), partition.measured())) {
     if (Answer(slot, pull, CopyRoom::kBounded).ok()) continue;
     slot.pulls.PutBack(std::move(pull));
     puts_off = true;
@@ -366,6 +396,11 @@ void ShardState::Settle(Slot& slot) {
 }
 
 void ShardState::ApplyNextRound(Slot& slot) {
+  if (slot.partition->MustMeasureNext()) {
+    SayingWhatFor("a round's norm", slot.partition->spec().name,
+                  [&] { slot.partition->MeasureNextRound(); });
+    return AnswerReady(slot);
+  }
   AnswerLast(slot);
   const SteadyTime start = clock_->Now();
   SayingWhatFor("a round", slot.partition->spec().name, [&] { slot.partition->ApplyNextRound(); });

@@ -209,6 +209,7 @@ class ShardState final {
   // Answers `pull`, with its version or an error.
   // ResourceExhausted: there is no room for its copy, and it is not answered.
   absl::Status Answer(Slot& slot, const WaitingPull& pull, CopyRoom room);
+  void AnswerNorm(const Partition& partition, const WaitingPull& pull);
   absl::Status AnswerWithCopy(Partition& partition, const WaitingPull& pull, CopyRoom room);
   absl::Status CheckRoomForCopy(const Partition& partition, size_t elements) const;
   void AnswerReady(Slot& slot);

@@ -256,6 +256,33 @@ void AddMomenta(const std::function<Message*(const char*)>& add) {
   AttachPayload(answer, FloatPayload({0.5f, -0.5f}), PayloadHashing::kXxh3, message);
 }
 
+void AddClipping(const std::function<Message*(const char*)>& add) {
+  Message* message = add("clipping/push");
+  wire::PushItem* push = message->header.mutable_push()->add_items();
+  Identify(push, 1, 20);
+  push->set_round(9);
+  push->set_elements(2);
+  push->set_format(wire::RAW_F32);
+  push->set_clipped(true);
+  AttachPayload(push, FloatPayload({0.5f, -0.5f}), PayloadHashing::kXxh3, message);
+  wire::PushItem* scale = message->header.mutable_push()->add_items();
+  Identify(scale, 1, 21);
+  scale->set_round(8);
+  scale->set_elements(2);
+  scale->set_gradient_scale(0.75);
+  wire::PullItem* pull = add("clipping/pull")->header.mutable_pull()->add_items();
+  Identify(pull, 1, 22);
+  pull->set_min_version(9);
+  pull->set_elements(2);
+  pull->set_norm(true);
+  wire::PullReplyItem* answer =
+      add("clipping/pull_reply")->header.mutable_pull_reply()->add_items();
+  Identify(answer, 1, 22);
+  answer->set_version(9);
+  answer->set_elements(2);
+  answer->set_norm2(0.5);
+}
+
 void AddRowsAndState(const std::function<Message*(const char*)>& add) {
   Message* message = add("push_rows");
   wire::PushItem* push = message->header.mutable_push()->add_items();
@@ -321,6 +348,7 @@ void AddRowsAndState(const std::function<Message*(const char*)>& add) {
   for (const uint32_t worker : {0u, 2u, 300u}) combined->add_contributors(worker);
   AttachPayload(combined, FloatPayload({0.6f, 0.8f}), PayloadHashing::kXxh3, message);
   AddMomenta(add);
+  AddClipping(add);
   AddRestarts(add);
   AddCheckpoints(add);
 }

@@ -113,6 +113,10 @@ class Script {
     RepeatAll(round);
     // Some rounds begin before the one before is applied.
     waits_ = !waits_ && random_() % 3 == 0;
+    if (scenario_.clipped && !waits_) {
+      AddApply();
+      for (uint64_t said = round > 1 ? round - 1 : 1; said <= round; ++said) AddScales(said);
+    }
     if (waits_) return;
     AddApply();
     RepeatAll(round);
@@ -126,9 +130,31 @@ class Script {
 
   void AddApply() {
     events_.push_back([](Subject& subject) {
-      while (subject.partition->HasCompleteRound()) subject.partition->ApplyNextRound();
+      ApplyAll(subject);
       return std::string("applied");
     });
+  }
+
+  // Says the scale of a round, and says it again; another one is refused.
+  void AddScales(uint64_t round) {
+    for (const double scale : {0.5, 0.5, round == 3 ? 0.5 : 0.25}) {
+      events_.push_back([=](Subject& subject) {
+        std::string said = Text(subject.partition->ScaleRound(round, 1, scale));
+        ApplyAll(subject);
+        return said;
+      });
+    }
+  }
+
+  static void ApplyAll(Subject& subject) {
+    Partition& partition = *subject.partition;
+    while (partition.HasCompleteRound()) {
+      if (partition.MustMeasureNext()) {
+        partition.MeasureNextRound();
+      } else {
+        partition.ApplyNextRound();
+      }
+    }
   }
 
   void AddPush(uint64_t round, uint32_t worker) {
@@ -145,6 +171,7 @@ class Script {
       hyper->set_weight_decay(0.1);
       if (round == 4) hyper->set_momentum(0.5);
     }
+    const bool clipped = scenario_.clipped;
     events_.push_back([=](Subject& subject) {
       Partition& partition = *subject.partition;
       // A worker of 1-bit Adam knows what its pull said.
@@ -153,6 +180,7 @@ class Script {
       EXPECT_TRUE(change.ok()) << change.status();
       return Text(partition.Push(round, worker, elements, payload, *change, hyper,
                                  left_out   ? PushedAs::kNothing
+                                 : clipped  ? PushedAs::kClippedGradient
                                  : momentum ? PushedAs::kMomentum
                                             : PushedAs::kGradient));
     });
@@ -255,6 +283,12 @@ std::string Answers(Subject& subject) {
     wire::OptimizerState state;
     state.set_tensor(tensor);
     absl::StrAppend(&text, Text(partition.ShareState(&state)), state.ShortDebugString(), "\n");
+  }
+  absl::StrAppend(&text, partition.measured());
+  for (uint64_t round = partition.measured(); round + 2 > partition.measured(); --round) {
+    const absl::StatusOr<double> norm2 = partition.Norm2(round);
+    absl::StrAppend(&text, " ", norm2.ok() ? absl::StrCat(*norm2) : norm2.status().ToString());
+    if (round == 0) break;
   }
   const auto momentum = partition.MomentumOf(partition.version());
   absl::StrAppend(&text, momentum.has_value() ? momentum->ShortDebugString() : "none", "\n");

@@ -34,6 +34,7 @@ struct Scenario {
   size_t most_waiting = kMuch;
   Combine combine = Combine::kSum;
   uint32_t workers = 3;
+  bool clipped = false;  // by the norm of several keys
 };
 
 // Each look at it takes a moment, so that times that are measured are not zero.
