@@ -192,6 +192,25 @@ absl::Status CheckCombination(const Combination& combination) {
   return combination.codec == nullptr ? absl::OkStatus() : CheckCodec(combination);
 }
 
+absl::Status CheckClipping(std::string_view type, const wire::OptimizerSpec& optimizer,
+                           const Codec* codec) {
+  if (FindStoreMode(type) != wire::DIST_SYNC) {
+    return Refuse(absl::StrCat("clip_norm with ", std::string(type)),
+                  "expected dist_sync; servers clip the mean gradient of a round that all workers "
+                  "have in common");
+  }
+  if (optimizer.kind() == wire::OptimizerSpec::ONEBIT_ADAM) {
+    return Refuse("clip_norm with optimizer onebit_adam",
+                  "expected sgd, adam or adamw; workers push momenta once the variance is frozen, "
+                  "and there is no mean gradient to clip");
+  }
+  if (codec != nullptr && codec->combine() == Combine::kMajority) {
+    return Refuse(absl::StrCat("clip_norm with codec ", codec->spec().name),
+                  "expected a codec that keeps magnitudes; a vote has the same norm always");
+  }
+  return absl::OkStatus();
+}
+
 double DecayFactor(const Codec& codec, const std::optional<wire::OptimizerSpec>& optimizer) {
   const std::optional<MomentumRule> momentum = codec.Momentum(/*grad_scale=*/1);
   if (!momentum.has_value()) return 1;

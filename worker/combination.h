@@ -43,6 +43,12 @@ std::optional<wire::StoreMode> FindStoreMode(std::string_view type);
 // InvalidArgument: says what does not go with what, and why.
 [[nodiscard]] absl::Status CheckCombination(const Combination& combination);
 
+// Checks that servers can clip the workers' mean gradient by its norm in a store of this type.
+// `codec` null: no compression.
+// InvalidArgument: says what does not go with what, and why.
+[[nodiscard]] absl::Status CheckClipping(std::string_view type,
+                                         const wire::OptimizerSpec& optimizer, const Codec* codec);
+
 // Returns the factor for weight decay where `codec` applies the momentum in place of `optimizer`
 // (nullopt: SGD). Momentum SGD passes the decay through its momentum too, so that 1 / (1 - mu)
 // times as much of it takes effect over the steps that follow. An optimizer behind the codec's

@@ -195,6 +195,25 @@ class KVStore {
   // InvalidArgument (names key and field): negative, not finite in fp32, or a momentum from 1.
   [[nodiscard]] virtual absl::Status SetHyper(const Key& key, std::optional<Hyper> hyper);
 
+  // Clipping by the norm of the workers' mean gradient over several keys together.
+  //
+  // SetClipped makes the steps of the key's rounds, from the next push on, wait for ClipRound.
+  // Every worker makes the same calls.
+  // NotFound: the key was never initialised.
+  // InvalidArgument: the store is not dist_sync.
+  [[nodiscard]] virtual absl::Status SetClipped(const Key& key, bool clipped);
+
+  // Lets the servers step the newest round that this worker has pushed of `keys`, all of which are
+  // clipped, by the mean gradient times min(1, max_norm / (norm + 1e-6)). The norm is that of the
+  // mean over all these keys, before clipping. If it is not finite, the servers skip the step:
+  // weights and state stay, and no update is counted. Calls `done` once, when `out` is written. It
+  // runs as PullAsync's does, and must not wait for the store.
+  // DeadlineExceeded: some worker did not push some key.
+  // REQUIRES: the keys of one step are in one call, the same for every worker; `out` stays until
+  // `done` is called.
+  virtual void ClipRound(std::span<const Key> keys, double max_norm, ClippedNorm* out,
+                         std::function<void(absl::Status)> done);
+
   // Sets a function that runs in the optimizer's place, on the pushing thread, once per push and
   // key. It must not call the store. If it throws, the push throws the same and keeps what the
   // function did to the weight. An empty updater: pushes replace values again.

@@ -38,6 +38,17 @@ absl::Status KVStore::SetHyper(const Key& /*key*/, std::optional<Hyper> /*hyper*
   return absl::UnimplementedError(type() + " stores take no hyperparameters by key");
 }
 
+absl::Status KVStore::SetClipped(const Key& /*key*/, bool /*clipped*/) {
+  return absl::InvalidArgumentError("clip_norm in a " + type() +
+                                    " store: expected dist_sync, whose workers have rounds in "
+                                    "common that have a mean gradient");
+}
+
+void KVStore::ClipRound(std::span<const Key> keys, double /*max_norm*/, ClippedNorm* /*out*/,
+                        std::function<void(absl::Status)> done) {
+  done(keys.empty() ? absl::OkStatus() : SetClipped(keys[0], true));
+}
+
 absl::Status KVStore::SetUpdater(Updater /*updater*/) {
   return absl::UnimplementedError("an updater needs a local store, not " + type() +
                                   ": the weights are with the servers, which run optimizers; set "

@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "proto/base/key.h"
 #include "proto/slimps.pb.h"
+#include "worker/tensor/clipped_norm.h"
 #include "worker/tensor/push_counts.h"
 
 namespace slimps {

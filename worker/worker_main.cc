@@ -61,9 +61,9 @@ DEFINE_string(
 DEFINE_double(momentum, kDefaults.momentum, "factor of --optimizer momentum or nesterov");
 DEFINE_double(weight_decay, kDefaults.weight_decay, "weight decay");
 DEFINE_double(clip_norm, kDefaults.clip_norm,
-              "each worker's gradient, all tensors of a step together, is scaled down to this norm "
-              "over the square root of the number of workers, and pushes begin when backward has "
-              "ended; 0: no clipping");
+              "the workers' mean gradient, all tensors of a step together, is scaled down to this "
+              "norm by the servers, which step no weight before all gradients have arrived; "
+              "dist_sync; 0: no clipping");
 DEFINE_string(compression, "none",
               "NAME[:option=value,...], as 1bit, 2bit:threshold=0.5 or topk:ratio=0.01; none: full "
               "precision");

@@ -162,5 +162,23 @@ TEST(Combination, DecayBehindACodecsMomentumCountsAsBehindTheServers) {
   EXPECT_EQ(DecayFactor(*MakeCodecOrDie("topk"), sgd), 1);
 }
 
+TEST(Combination, WhatHasNoMeanGradientIsNotClipped) {
+  const wire::OptimizerSpec sgd = Optimizer(wire::OptimizerSpec::SGD);
+  EXPECT_TRUE(CheckClipping("dist_sync", sgd, nullptr).ok());
+  EXPECT_TRUE(CheckClipping("dist_device_sync", sgd, MakeCodecOrDie("dgc").get()).ok());
+  for (const char* type : {"dist_async", "dist_ssp", "local"}) {
+    EXPECT_THAT(
+        std::string(CheckClipping(type, sgd, nullptr).message()),
+        AllOf(HasSubstr(absl::StrCat("clip_norm with ", type)), HasSubstr("expected dist_sync")));
+  }
+  EXPECT_THAT(
+      std::string(CheckClipping("dist_sync", Optimizer(wire::OptimizerSpec::ONEBIT_ADAM), nullptr)
+                      .message()),
+      AllOf(HasSubstr("clip_norm with optimizer onebit_adam"), HasSubstr("momenta")));
+  EXPECT_THAT(
+      std::string(CheckClipping("dist_sync", sgd, MakeCodecOrDie("signsgd").get()).message()),
+      HasSubstr("clip_norm with codec signsgd"));
+}
+
 }  // namespace
 }  // namespace slimps

@@ -71,6 +71,7 @@ absl::StatusOr<ExchangeOptions> ToOptions(const slimps_exchange_settings* given)
   }
   ExchangeOptions options{
       .non_finite = settings.skip_non_finite == 1 ? NonFinite::kSkip : NonFinite::kStop,
+      .clip_norm = settings.clip_norm,
       .timeout = absl::Seconds(settings.timeout_s)};
   if (!(settings.local_lr >= 0) || (settings.local_lr > 0 && settings.backup_model == 0)) {
     return absl::InvalidArgumentError(
@@ -253,6 +254,24 @@ slimps_status slimps_exchange_set_hyper(slimps_exchange* exchange, size_t index,
   return AskExchange(__func__, exchange, [&](const Exchange& one) -> absl::Status {
     SLIMPS_RETURN_IF_ERROR(slimps::CheckIndex(one, index));
     return one.exchange->SetHyper(index, slimps::ToHyper(learning_rate, weight_decay, momentum));
+  });
+}
+
+slimps_status slimps_exchange_set_clip_norm(slimps_exchange* exchange, double clip_norm) {
+  return AskExchange(__func__, exchange,
+                     [&](const Exchange& one) { return one.exchange->SetClipNorm(clip_norm); });
+}
+
+slimps_status slimps_exchange_get_clipping(const slimps_exchange* exchange,
+                                           slimps_clipping* clipping) {
+  return AskExchange(__func__, exchange, [&](const Exchange& one) -> absl::Status {
+    SLIMPS_RETURN_IF_ERROR(CheckPointer("clipping", clipping));
+    const slimps::Clipping& found = one.exchange->clipping();
+    slimps_clipping made = {};
+    made.norm = found.newest.norm;
+    made.scale = found.newest.scale;
+    made.skipped_steps = found.skipped_steps;
+    return slimps::FillSized("clipping", made, clipping);
   });
 }
 

@@ -51,10 +51,11 @@ typedef struct slimps_exchange_settings {
                               step with an error */
   double local_lr;         /* learning rate of the backup model's step; 0: the optimizer's */
   double timeout_s;        /* seconds, for one wait for weights */
+  double clip_norm;        /* slimps_exchange_set_clip_norm; 0: none. Since 1.10 */
 } slimps_exchange_settings;
 
 #define SLIMPS_EXCHANGE_SETTINGS \
-  { sizeof(slimps_exchange_settings), 0, 0, 0, 60 }
+  { sizeof(slimps_exchange_settings), 0, 0, 0, 60, 0 }
 
 typedef struct slimps_exchange slimps_exchange;
 
@@ -115,6 +116,26 @@ SLIMPS_API slimps_status slimps_exchange_end_step(slimps_exchange* exchange);
 SLIMPS_API slimps_status slimps_exchange_set_hyper(slimps_exchange* exchange, size_t index,
                                                    double learning_rate, double weight_decay,
                                                    double momentum);
+
+/* Bounds the norm of the workers' mean gradient, of all parameters together, from the next step on,
+ * as torch's clip_grad_norm_ does: the servers multiply it by clip_norm / (norm + 1e-6), at most 1,
+ * and skip a step whose norm is not finite. 0: no bound. Every worker makes the same call, before
+ * the first gradient of a step. Since 1.10.
+ * INVALID_ARGUMENT: negative or not finite, or a store or an optimizer that cannot clip. */
+SLIMPS_API slimps_status slimps_exchange_set_clip_norm(slimps_exchange* exchange, double clip_norm);
+
+/* What became of clipped steps; with the backup model up to the step before the newest. Since
+ * 1.10. */
+typedef struct slimps_clipping {
+  size_t struct_size;     /* set by the caller: sizeof(slimps_clipping) */
+  double norm;            /* of the newest mean gradient, before clipping; may be infinite or NaN */
+  double scale;           /* what it was multiplied by; 0: the step was skipped */
+  uint64_t skipped_steps; /* whose norm was not finite */
+} slimps_clipping;
+
+/* Fills `clipping` up to its struct_size. Since 1.10. */
+SLIMPS_API slimps_status slimps_exchange_get_clipping(const slimps_exchange* exchange,
+                                                      slimps_clipping* clipping);
 
 /* Waits for the weights after the newest finished step, which the parameters then hold until the
  * next slimps_exchange_begin_step. */

@@ -27,9 +27,11 @@ std::string Describe(const OutgoingItem& out, uint32_t server) {
 
 void TracePassage(const OutgoingItem& out, SteadyTime handed_over, SteadyTime answered) {
   if (const auto* push = std::get_if<wire::PushItem>(&out.item)) {
+    if (push->has_gradient_scale()) return;  // no part of the tensor
     TraceLog::Global().Add(TraceStage::kSend, {out.key_name, push->id().partition(), push->round()},
                            handed_over, answered);
   } else if (const auto* pull = std::get_if<wire::PullItem>(&out.item)) {
+    if (pull->norm()) return;
     TraceLog::Global().Add(TraceStage::kPull,
                            {out.key_name, pull->id().partition(), pull->min_version()}, handed_over,
                            answered);

@@ -12,21 +12,23 @@ namespace slimps {
 namespace {
 
 // Returns the item's place in its partition's order; nullopt: no snapshot replaces such an item.
-std::optional<uint64_t> RoundOf(const OutgoingItem& item) {
-  if (const auto* push = std::get_if<wire::PushItem>(&item.item)) return push->round();
+std::optional<std::pair<uint64_t, bool>> PlaceOf(const OutgoingItem& item) {
+  if (const auto* push = std::get_if<wire::PushItem>(&item.item)) {
+    return std::pair(push->round(), push->has_gradient_scale());
+  }
   const auto* init = std::get_if<wire::InitItem>(&item.item);
   if (init == nullptr || init->has_state() || init->format() == wire::ABSENT) return std::nullopt;
-  return 0;
+  return std::pair(uint64_t{0}, false);
 }
 
 }  // namespace
 
 void KeptItems::Keep(uint32_t server, const OutgoingItem& item) {
-  const std::optional<uint64_t> round = RoundOf(item);
-  if (!round.has_value()) return;
+  const auto place = PlaceOf(item);
+  if (!place.has_value()) return;
   Partition& partition = partitions_[{item.id().key(), item.id().partition()}];
   partition.server = server;
-  const auto [at, is_new] = partition.items.try_emplace(*round);
+  const auto [at, is_new] = partition.items.try_emplace(*place);
   if (!is_new) return;  // it was sent again, and acknowledged again
   at->second = {.item = item.item, .payload = item.payload, .key_name = item.key_name, .done = {}};
   bytes_ += item.payload.size();
@@ -37,7 +39,7 @@ void KeptItems::Keep(uint32_t server, const OutgoingItem& item) {
 uint32_t KeptItems::Fullest() const {
   std::map<uint32_t, size_t> bytes;  // by server
   for (const auto& [id, partition] : partitions_) {
-    for (const auto& [round, item] : partition.items) {
+    for (const auto& [place, item] : partition.items) {
       bytes[partition.server] += item.payload.size();
     }
   }
@@ -46,7 +48,7 @@ uint32_t KeptItems::Fullest() const {
   return fullest->first;
 }
 
-void KeptItems::Erase(Partition& partition, std::map<uint64_t, OutgoingItem>::iterator item) {
+void KeptItems::Erase(Partition& partition, std::map<Place, OutgoingItem>::iterator item) {
   bytes_ -= item->second.payload.size();
   partition.items.erase(item);
 }
@@ -54,7 +56,7 @@ void KeptItems::Erase(Partition& partition, std::map<uint64_t, OutgoingItem>::it
 void KeptItems::DropAllOf(uint32_t server) {
   for (auto& [id, partition] : partitions_) {
     if (partition.server != server || partition.items.empty()) continue;
-    partition.lacks = std::max(partition.lacks.value_or(0), partition.items.rbegin()->first);
+    partition.lacks = std::max(partition.lacks.value_or(0), partition.items.rbegin()->first.first);
     while (!partition.items.empty()) Erase(partition, partition.items.begin());
   }
 }
@@ -65,7 +67,7 @@ void KeptItems::DropDurable(const wire::ItemId& id, uint64_t durable) {
   if (found == partitions_.end()) return;
   Partition& partition = found->second;
   const uint64_t newest = simulation::Is(Mutant::kReplayOffByOne) ? durable : durable - 1;
-  while (!partition.items.empty() && partition.items.begin()->first <= newest) {
+  while (!partition.items.empty() && partition.items.begin()->first.first <= newest) {
     Erase(partition, partition.items.begin());
   }
   if (partition.lacks.has_value() && *partition.lacks <= newest) partition.lacks.reset();
@@ -89,7 +91,7 @@ absl::StatusOr<std::vector<wire::ItemId>> KeptItems::StartReplay(uint32_t server
                        max_bytes_, " bytes were acknowledged without a snapshot"));
     }
     if (partition.items.empty()) continue;
-    partition.replay_from = 0;
+    partition.replay_from = Place();
     wire::ItemId& one = ids.emplace_back();
     one.set_key(id.first);
     one.set_partition(id.second);
@@ -106,7 +108,7 @@ std::optional<OutgoingItem> KeptItems::NextToReplay(const wire::ItemId& id) {
     partition.replay_from.reset();
     return std::nullopt;
   }
-  partition.replay_from = next->first + 1;
+  partition.replay_from = {next->first.first + (next->first.second ? 1 : 0), !next->first.second};
   const OutgoingItem& kept = next->second;
   return OutgoingItem{
       .item = kept.item, .payload = kept.payload, .key_name = kept.key_name, .done = {}};

@@ -51,15 +51,16 @@ class KeptItems final {
   size_t bytes() const { return bytes_; }
 
  private:
+  using Place = std::pair<uint64_t, bool>;  // the round, and if it is the round's gradient_scale
   struct Partition {
     uint32_t server = 0;
-    std::map<uint64_t, OutgoingItem> items;  // by round; 0: the first value
-    std::optional<uint64_t> replay_from;     // the least round that is not sent again yet
-    std::optional<uint64_t> lacks;           // the newest round that was dropped for want of room
+    std::map<Place, OutgoingItem> items;  // round 0: the first value
+    std::optional<Place> replay_from;     // the least place that is not sent again yet
+    std::optional<uint64_t> lacks;        // the newest round that was dropped for want of room
   };
   using PartitionOf = std::pair<uint64_t, uint32_t>;  // key, partition
 
-  void Erase(Partition& partition, std::map<uint64_t, OutgoingItem>::iterator item);
+  void Erase(Partition& partition, std::map<Place, OutgoingItem>::iterator item);
   void DropAllOf(uint32_t server);
   uint32_t Fullest() const;  // the server with the most bytes
 

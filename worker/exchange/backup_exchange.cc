@@ -36,10 +36,7 @@ class BackupExchange final : public WeightExchange {
         gpus_(std::move(gpus)),
         options_(options),
         pusher_(store, parameters,
-                {.non_finite = options.non_finite,
-                 .clip_norm = options.clip_norm,
-                 .keeps_copies = true,
-                 .clock = options.clock}),
+                {.non_finite = options.non_finite, .keeps_copies = true, .clock = options.clock}),
         backup_(std::move(backup)),
         optimizer_(optimizer),
         iteration_(finished),
@@ -94,7 +91,7 @@ class BackupExchange final : public WeightExchange {
       const TraceSubject subject{pusher_.key(i).typed_name(), 0, static_cast<uint64_t>(iteration_)};
       TraceLog::Global().AddOfThread(TraceStage::kWait, subject, start, arrived);
       SLIMPS_RETURN_IF_ERROR(
-          backup_->FinishIteration(i, iteration_, pusher_.pushed(i), Deadline()));
+          backup_->FinishIteration(i, iteration_, Scaled(pusher_.pushed(i)), Deadline()));
       pusher_.Release(i);
       times_.local_update += options_.clock->Now() - arrived;
       TraceLog::Global().AddOfThread(TraceStage::kLocalUpdate, subject, arrived,
@@ -122,7 +119,11 @@ class BackupExchange final : public WeightExchange {
     return backup_->SetHyper(index, local);
   }
 
+  absl::Status SetClipNorm(double norm) override { return pusher_.SetClipNorm(norm); }
+  const Clipping& clipping() const override { return pusher_.clipping(); }
+
   absl::Status Drain() override {
+    SLIMPS_RETURN_IF_ERROR(pusher_.AwaitNorm());
     const TraceSpan span(TraceStage::kWait, {"", 0, static_cast<uint64_t>(finished_)});
     const Activity::Call noted(store_->activity(), "Drain");
     const SteadyTime start = options_.clock->Now();
@@ -188,6 +189,16 @@ class BackupExchange final : public WeightExchange {
 
   SteadyTime Deadline() const { return options_.clock->Now() + options_.timeout; }
 
+  // Returns the gradient as the newest known mean gradient was scaled. Valid until the next call.
+  std::span<const float> Scaled(std::span<const float> gradient) {
+    const double scale = pusher_.clipping().newest.scale;
+    if (scale == 0 || scale == 1) return gradient;  // 0: a skipped step says nothing of this one
+    scaled_.resize(gradient.size());
+    std::ranges::transform(gradient, scaled_.begin(),
+                           [scale](float value) { return static_cast<float>(value * scale); });
+    return scaled_;
+  }
+
   // Starts the pull of version `iteration_` into glo_buf, which FinishIteration has just freed.
   absl::Status StartPull(size_t tensor, const std::shared_ptr<RoundArrivals>& arrivals) {
     SLIMPS_ASSIGN_OR_RETURN(const std::span<float> glo_buf,
@@ -218,6 +229,7 @@ class BackupExchange final : public WeightExchange {
   GradientPusher pusher_;
   const std::shared_ptr<BackupModel> backup_;
   const wire::OptimizerSpec optimizer_;  // the servers'
+  std::vector<float> scaled_;            // Scaled's
   int64_t iteration_ = 0;                // the iteration that was begun last
   int64_t finished_ = 0;
   Round under_way_;

@@ -11,6 +11,8 @@
 #include "proto/base/mutex.h"
 #include "proto/base/status_copy.h"
 #include "proto/base/status_macros.h"
+#include "worker/activity.h"
+#include "worker/exchange/round_arrivals.h"
 
 namespace slimps {
 namespace {
@@ -90,8 +92,7 @@ GradientPusher::GradientPusher(KVStore* store, std::span<const Parameter> parame
       rounds_are_counted_(store->type() != "dist_async"),
       pushed_(parameters.size()),
       contributed_(parameters.size()),
-      is_copied_(parameters.size()),
-      clipped_(parameters.size()) {
+      is_copied_(parameters.size()) {
   for (const Parameter& parameter : parameters) {
     keys_.emplace_back(parameter.name);
     elements_.push_back(parameter.values.size());
@@ -112,7 +113,7 @@ void GradientPusher::BeginRound() {
 void GradientPusher::OnGradient(size_t index, std::span<const float> gradient, const Place& place) {
   HeldBack one{.index = index, .gradient = gradient, .place = place};
   if (!status_.ok()) return;
-  if (!place.on_host() && (!lends() || options_.clip_norm > 0)) {
+  if (!place.on_host() && !lends()) {
     absl::StatusOr<HostValues> on_host = BringToHost(one);
     status_ = on_host.status();
     if (!status_.ok()) return;
@@ -121,7 +122,7 @@ void GradientPusher::OnGradient(size_t index, std::span<const float> gradient, c
     one.place = {};
     is_copied_[index] = true;
   }
-  if (measuring_ || options_.clip_norm > 0) {
+  if (measuring_) {
     held_back_.push_back(one);
   } else {
     Push(one);
@@ -176,12 +177,6 @@ void GradientPusher::OnRows(size_t index, std::span<const int64_t> rows,
                             std::span<const float> values, const Place& place) {
   if (!status_.ok()) return;
   Begin();
-  if (options_.clip_norm > 0) {
-    status_ = absl::InvalidArgumentError(absl::StrCat("rows of key ", keys_[index].typed_name(),
-                                                      ": expected no clip_norm, got ",
-                                                      options_.clip_norm));
-    return;
-  }
   const absl::StatusOr<HostValues> on_host = BringToHost({index, values, place});
   status_ = on_host.status();
   if (!status_.ok()) return;
@@ -212,37 +207,38 @@ bool GradientPusher::IsPushed(const absl::Status& pushed) {
   return false;
 }
 
-double GradientPusher::ClipFactor() const {
-  // Sums in the parameters' order: the order of backward may differ from step to step, and the
-  // result must not.
-  std::vector<HeldBack> gradients = held_back_;
-  std::ranges::sort(gradients, {}, &HeldBack::index);
-  double norm2 = 0;
-  for (const HeldBack& one : gradients) {
-    double of_tensor = 0;
-    for (const float value : one.gradient) of_tensor += static_cast<double>(value) * value;
-    // A non-finite gradient is left out of the norm. Its push will refuse or skip it.
-    if (std::isfinite(of_tensor)) norm2 += of_tensor;
+absl::Status GradientPusher::SetClipNorm(double norm) {
+  if (!(norm >= 0) || !std::isfinite(norm)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("clip_norm: expected a number over 0, or 0 for none, got ", norm));
   }
-  const double clip = options_.clip_norm / std::sqrt(static_cast<double>(store_->num_workers()));
-  return norm2 > clip * clip ? clip / std::sqrt(norm2) : 1;
+  for (const Key& key : keys_) SLIMPS_RETURN_IF_ERROR(store_->SetClipped(key, norm > 0));
+  clip_norm_ = norm;
+  return absl::OkStatus();
 }
 
-void GradientPusher::ClipHeldBack() {
-  const double factor = ClipFactor();
-  if (factor == 1) return;
-  for (HeldBack& one : held_back_) {
-    std::vector<float>& clipped = clipped_[one.index];
-    clipped.resize(one.gradient.size());
-    std::ranges::transform(one.gradient, clipped.begin(),
-                           [factor](float value) { return static_cast<float>(value * factor); });
-    one.gradient = clipped;
-    one.copy = nullptr;
-  }
+struct GradientPusher::Norm {
+  explicit Norm(const Clock* clock) : arrived(1, clock) {}
+
+  ClippedNorm found;
+  RoundArrivals arrived;
+};
+
+absl::Status GradientPusher::AwaitNorm() {
+  if (norm_ == nullptr) return absl::OkStatus();
+  const Activity::Call noted(store_->activity(), "EndStep");
+  const std::shared_ptr<Norm> norm = std::exchange(norm_, nullptr);
+  SLIMPS_RETURN_IF_ERROR(Prefixed(norm->arrived.Wait(options_.clock->Now() + options_.timeout),
+                                  "norm of the mean gradient"));
+  clipping_.newest = norm->found;
+  if (norm->found.scale != 0) return absl::OkStatus();
+  ++clipping_.skipped_steps;
+  LOG(WARNING) << "the norm of the mean gradient is " << norm->found.norm
+               << "; this step was skipped on all servers";
+  return absl::OkStatus();
 }
 
 absl::Status GradientPusher::EndRound() {
-  if (options_.clip_norm > 0 && status_.ok()) ClipHeldBack();
   for (HeldBack& one : held_back_) {
     Push(one);
     one.copy = nullptr;
@@ -253,7 +249,14 @@ absl::Status GradientPusher::EndRound() {
   }
   // A small tensor's acknowledgement would queue behind the pulled weights of a large one, and its
   // time would include theirs. So nothing is pulled before the last push has been measured.
-  return measuring_ ? store_->Wait() : absl::OkStatus();
+  if (measuring_) SLIMPS_RETURN_IF_ERROR(store_->Wait());
+  if (clip_norm_ == 0) return absl::OkStatus();
+  SLIMPS_RETURN_IF_ERROR(AwaitNorm());
+  norm_ = std::make_shared<Norm>(options_.clock);
+  store_->ClipRound(keys_, clip_norm_, &norm_->found, [norm = norm_](const absl::Status& clipped) {
+    norm->arrived.Arrived(clipped);
+  });
+  return absl::OkStatus();
 }
 
 }  // namespace slimps

@@ -4,10 +4,9 @@
 // left open. These are the parameters without a gradient in this step, or with a non-finite one
 // that is to be skipped.
 //
-// With a clip norm, each worker scales its own gradient of the whole step down to that norm over
-// the square root of the number of workers, before any of it is compressed or kept (Lin et al.,
-// "Deep Gradient Compression", 2018, section 3.2). The gradient's norm is known only when backward
-// has ended, so nothing is pushed before that.
+// With a clip norm the servers bound the norm of the workers' mean gradient, of all parameters
+// together (KVStore::ClipRound). Gradients still leave during backward. No weight is stepped before
+// all of them have arrived.
 //
 //   GradientPusher pusher(store, model->parameters(), {});
 //   pusher.BeginRound();
@@ -40,14 +39,19 @@ enum class NonFinite { kStop, kSkip };
 
 struct PushOptions {
   NonFinite non_finite = NonFinite::kStop;
-  double clip_norm = 0;  // bound on the norm of the sum of all workers' gradients; 0: none
   // Lends gradients to the store instead of letting it copy them (KVStore::PushLent). With kSkip
   // they are copied, since a gradient on loan is found to be non-finite too late to skip it.
   bool lend = false;
   // Keeps what was copied from a GPU until Release, for callers that ask for pushed().
   bool keeps_copies = false;
-  absl::Duration timeout = absl::Seconds(60);  // of AwaitLoans
+  absl::Duration timeout = absl::Seconds(60);  // of AwaitLoans and AwaitNorm
   const Clock* clock = MachineClock();
+};
+
+// What became of the steps that were clipped.
+struct Clipping {
+  ClippedNorm newest;          // of the newest step whose norm is known
+  uint64_t skipped_steps = 0;  // whose norm was not finite
 };
 
 // Owned by the training thread.
@@ -59,16 +63,20 @@ class GradientPusher final {
 
   void BeginRound();
 
-  // Pushes the gradient, or holds it back until EndRound if pushes are measured or clipped. Errors
-  // are kept for EndRound. A gradient on a GPU is copied to the host first, which this waits for,
-  // where it cannot be lent: without `lend`, with NonFinite::kSkip or a clip norm.
+  // Bounds the norm of the mean gradient from the next round on; 0: no bound. Every worker makes
+  // the same call. REQUIRES: nothing of a round was pushed since the last EndRound.
+  // InvalidArgument: `norm` is negative or not finite, or KVStore::SetClipped's.
+  [[nodiscard]] absl::Status SetClipNorm(double norm);
+
+  // Pushes the gradient, or holds it back until EndRound if pushes are measured. Errors are kept
+  // for EndRound. A gradient on a GPU is copied to the host first, which this waits for, where it
+  // cannot be lent: without `lend`, or with NonFinite::kSkip.
   // REQUIRES: `gradient` stays valid and unchanged until EndRound and, with `lend`, AwaitLoans have
   // returned, or until IsRead(index) is true.
   void OnGradient(size_t index, std::span<const float> gradient, const Place& place = {});
 
   // Pushes a gradient that is zero but for `rows` (KVStore::PushRowSparse), at once. Keeps errors
-  // for EndRound; with a clip norm, which needs whole gradients, there is one. Values on a GPU are
-  // copied to the host first.
+  // for EndRound. Values on a GPU are copied to the host first.
   void OnRows(size_t index, std::span<const int64_t> rows, std::span<const float> values,
               const Place& place = {});
 
@@ -76,9 +84,16 @@ class GradientPusher final {
   // from a GPU. False: it may be read, or there was none.
   bool IsRead(size_t index) const;
 
-  // Pushes what was held back, and contributes nothing for the other parameters. Returns the
+  // Pushes what was held back, and contributes nothing for the other parameters. With a clip norm,
+  // begins to ask for the round's norm, once AwaitNorm of the round before is over. Returns the
   // round's first error.
   [[nodiscard]] absl::Status EndRound();
+
+  // Waits until the norm of the newest round that has ended is known; OK if it was not clipped.
+  // DeadlineExceeded: some worker did not push some key.
+  [[nodiscard]] absl::Status AwaitNorm();
+
+  const Clipping& clipping() const { return clipping_; }
 
   // Waits until the store has given back every gradient, and returns an error that one came back
   // with, as of a push. The destructor waits, too.
@@ -89,8 +104,8 @@ class GradientPusher final {
   const Key& key(size_t index) const { return keys_[index]; }
   size_t size() const { return keys_.size(); }
 
-  // Returns the whole gradient that was pushed in this round, clipped; empty if none was, or if it
-  // was a copy from a GPU and copies are not kept. The view is valid until the next round begins or
+  // Returns the whole gradient that was pushed in this round; empty if none was, or if it was a
+  // copy from a GPU and copies are not kept. The view is valid until the next round begins or
   // Release, as long as the model keeps its gradients.
   std::span<const float> pushed(size_t index) const { return pushed_[index].gradient; }
 
@@ -127,9 +142,6 @@ class GradientPusher final {
   void Begin();
   // Keeps an error. True if the push was made.
   bool IsPushed(const absl::Status& pushed);
-  // Returns the factor for every held-back gradient.
-  double ClipFactor() const;
-  void ClipHeldBack();
 
   // Gradients on loan. Thread-safe.
   class Loans;
@@ -146,11 +158,15 @@ class GradientPusher final {
   // True in a round whose pushes are measured. They wait until backward has ended, so that they
   // have the machine to themselves.
   bool measuring_ = false;
-  // This round's clipped gradients, by index; empty if nothing was clipped.
-  std::vector<std::vector<float>> clipped_;
   std::vector<HeldBack> held_back_;
   SteadyTime first_push_ = SteadyTime::InfiniteFuture();
   absl::Status status_;
+
+  // A round whose norm is asked for. Shared with the store's callback.
+  struct Norm;
+  double clip_norm_ = 0;
+  std::shared_ptr<Norm> norm_;  // null: none is
+  Clipping clipping_;
 };
 
 }  // namespace slimps

@@ -16,18 +16,15 @@ namespace slimps {
 
 namespace {
 
-absl::Status CheckClipNorm(double norm) {
-  if (norm >= 0 && std::isfinite(norm)) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("clip_norm is ", norm, ", expected a number over 0, or 0 for none"));
-}
-
 absl::Status CheckCanTrain(const KVStore& store, const wire::OptimizerSpec& optimizer,
                            const ExchangeOptions& options) {
   SLIMPS_RETURN_IF_ERROR(
       CheckCombination({.mode = FindStoreMode(store.type()).value_or(wire::DIST_SYNC),
                         .optimizer = optimizer,
                         .backup_model = options.backup.has_value()}));
+  if (options.clip_norm != 0) {
+    SLIMPS_RETURN_IF_ERROR(CheckClipping(store.type(), optimizer, store.push_treatment().codec));
+  }
   if (optimizer.kind() != wire::OptimizerSpec::NONE) return absl::OkStatus();
   return absl::InvalidArgumentError(
       "training without a server optimizer: expected one; the store would hold sums of gradients, "
@@ -55,6 +52,18 @@ absl::Status Pull(const Parameter& parameter, int priority, KVStore* store) {
   return pulled.Await();
 }
 
+// Ends the round that a former process of this worker has pushed last. If it was the only worker,
+// nobody else does.
+absl::Status ClipFormerRound(std::span<const Parameter> parameters, double max_norm,
+                             KVStore* store) {
+  std::vector<Key> keys;
+  for (const Parameter& parameter : parameters) keys.emplace_back(parameter.name);
+  ClippedNorm norm;
+  Awaited clipped;
+  store->ClipRound(keys, max_norm, &norm, clipped.Callback());
+  return clipped.Await();
+}
+
 // Returns what `options.resume` has; nothing if the job begins anew.
 absl::StatusOr<LoadedCheckpoint> InitParameters(const wire::OptimizerSpec& optimizer,
                                                 std::span<const Parameter> parameters,
@@ -69,6 +78,9 @@ absl::StatusOr<LoadedCheckpoint> InitParameters(const wire::OptimizerSpec& optim
   }
   SLIMPS_RETURN_IF_ERROR(store->Init(tensors));
   SLIMPS_RETURN_IF_ERROR(SetOptimizerTogether(optimizer, store));
+  if (options.clip_norm > 0 && store->former_rounds() > 0) {
+    SLIMPS_RETURN_IF_ERROR(ClipFormerRound(parameters, options.clip_norm, store));
+  }
   LoadedCheckpoint resumed;
   // The servers of a job that goes on are further than its checkpoint.
   if (!options.resume.empty() && store->former_rounds() == 0) {
@@ -120,7 +132,6 @@ absl::StatusOr<std::unique_ptr<WeightExchange>> StartExchange(KVStore* store,
                                                               std::span<const Parameter> parameters,
                                                               const wire::OptimizerSpec& optimizer,
                                                               const ExchangeOptions& options) {
-  SLIMPS_RETURN_IF_ERROR(CheckClipNorm(options.clip_norm));
   SLIMPS_RETURN_IF_ERROR(CheckCanTrain(*store, optimizer, options));
   SLIMPS_ASSIGN_OR_RETURN(const LoadedCheckpoint resumed,
                           InitParameters(optimizer, parameters, options, store));
@@ -139,6 +150,7 @@ absl::StatusOr<std::unique_ptr<WeightExchange>> StartExchange(KVStore* store,
   } else {
     exchange = MakeSyncExchange(store, parameters, options, resumed);
   }
+  if (options.clip_norm != 0) SLIMPS_RETURN_IF_ERROR(exchange->SetClipNorm(options.clip_norm));
   // No worker's first step is timed while others still wait for their first weights.
   SLIMPS_RETURN_IF_ERROR(store->Barrier());
   return exchange;

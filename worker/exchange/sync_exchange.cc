@@ -22,7 +22,6 @@ class SyncExchange final : public WeightExchange {
         options_(options),
         pusher_(store, parameters,
                 {.non_finite = options.non_finite,
-                 .clip_norm = options.clip_norm,
                  .lend = true,
                  .timeout = options.timeout,
                  .clock = options.clock}),
@@ -63,6 +62,8 @@ class SyncExchange final : public WeightExchange {
     return store_->SetHyper(pusher_.key(index), hyper);
   }
 
+  absl::Status SetClipNorm(double norm) override { return pusher_.SetClipNorm(norm); }
+  const Clipping& clipping() const override { return pusher_.clipping(); }
   absl::Status Drain() override { return store_->Wait(); }
   absl::Status Save(const std::string& folder) override { return store_->Save(folder); }
   size_t steps() const override { return steps_; }
@@ -91,7 +92,8 @@ class SyncExchange final : public WeightExchange {
     const absl::Duration waited = options_.clock->Now() - start;
     times_.wait += waited;
     times_.overlap += OverlapOf(pusher_.first_push(), arrivals->last_arrival(), waited);
-    return arrived;
+    SLIMPS_RETURN_IF_ERROR(arrived);
+    return pusher_.AwaitNorm();  // another worker may have heard it first
   }
 
   KVStore* const store_;

@@ -45,8 +45,7 @@ struct ExchangeTimes {
 
 struct ExchangeOptions {
   NonFinite non_finite = NonFinite::kStop;
-  // Bound on the norm of the whole gradient (gradient_pusher.h); 0: none.
-  double clip_norm = 0;
+  double clip_norm = 0;                        // WeightExchange::SetClipNorm
   absl::Duration timeout = absl::Seconds(60);  // for one wait for weights
   // nullopt: synchronous. If its updater's moments are the servers', StartExchange replaces the
   // updater by LocalStepOf, and keeps its loc_lr and threads.
@@ -56,9 +55,7 @@ struct ExchangeOptions {
   const Clock* clock = MachineClock();
 
   // True if OnGradient waits for a copy of what lies on a GPU.
-  bool copies_from_gpus() const {
-    return backup.has_value() || clip_norm > 0 || non_finite == NonFinite::kSkip;
-  }
+  bool copies_from_gpus() const { return backup.has_value() || non_finite == NonFinite::kSkip; }
 };
 
 // Returns a backup model whose local step is the servers' step, as far as this worker can know it.
@@ -109,6 +106,18 @@ class WeightExchange {
   // REQUIRES: every worker makes the same call.
   // InvalidArgument: a number is out of range (hyper.h).
   [[nodiscard]] virtual absl::Status SetHyper(size_t index, const Hyper& hyper) = 0;
+
+  // Bounds the norm of the workers' mean gradient, of all parameters together, from the next step
+  // on, as torch.nn.utils.clip_grad_norm_ does; 0: no bound. A step with a norm that is not finite
+  // is skipped on all servers. The weights of a step come only after all of its gradients have
+  // arrived. The backup model's local step uses what the newest known mean was multiplied by.
+  // REQUIRES: no gradient of the step under way was pushed. Every worker makes the same call.
+  // InvalidArgument: negative or not finite; not dist_sync; onebit_adam, or a codec of votes.
+  [[nodiscard]] virtual absl::Status SetClipNorm(double norm) = 0;
+
+  // Returns what became of clipped steps: in a synchronous exchange up to the newest, with the
+  // backup model up to the one before.
+  virtual const Clipping& clipping() const = 0;
 
   // Waits for the weights after the newest finished step. The parameters hold them until the next
   // BeginStep.

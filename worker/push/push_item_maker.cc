@@ -32,6 +32,7 @@ absl::StatusOr<PreparedPush> PushItemMaker::Make(const PushJob& job, size_t part
   push.set_priority(job.priority);
   push.set_format(wire::ABSENT);
   if (job.hyper.has_value()) *push.mutable_hyper() = *job.hyper;
+  push.set_clipped(job.clipped);
   if (options_.change_codec) push.set_change_codec(options_.change_codec(*job.tensor, job.round));
   GradientPart part{.tensor = job.tensor,
                     .partition = partition,

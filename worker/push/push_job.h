@@ -40,6 +40,7 @@ struct PushJob {
   std::shared_ptr<const std::vector<ReadyPayload>> ready = nullptr;  // one for each partition
   // The hyperparameters of the round's step; nullopt: the optimizer's own.
   std::optional<wire::Hyper> hyper = std::nullopt;
+  bool clipped = false;  // the round's step waits for its scale (KVStore::ClipRound)
 
   SteadyTime submitted = {};  // the first pipeline sets it
 

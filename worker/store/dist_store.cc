@@ -12,6 +12,7 @@
 #include "proto/base/status_macros.h"
 #include "proto/base/trace/trace.h"
 #include "worker/store/auxiliary_tensors.h"
+#include "worker/phases/clip_round.h"
 #include "worker/store/store_init.h"
 #include "worker/store_metrics.h"
 #include "worker/tensor/host_tensors.h"
@@ -182,6 +183,34 @@ absl::Status DistStore::SendOptimizer(const wire::OptimizerSpec& spec) {
 absl::Status DistStore::SetHyper(const Key& key, std::optional<Hyper> hyper) {
   SLIMPS_RETURN_IF_ERROR(node_.CheckOpen());
   return keys_.SetHyper(key, hyper);
+}
+
+absl::Status DistStore::SetClipped(const Key& key, bool clipped) {
+  SLIMPS_RETURN_IF_ERROR(node_.CheckOpen());
+  if (mode_ != wire::DIST_SYNC) return KVStore::SetClipped(key, clipped);
+  return keys_.SetClipped(key, clipped);
+}
+
+void DistStore::ClipRound(std::span<const Key> keys, double max_norm, ClippedNorm* out,
+                          std::function<void(absl::Status)> done) {
+  absl::Status found = node_.CheckOpen();
+  std::vector<ClippedTensor> tensors;
+  for (const Key& key : keys) {
+    const absl::StatusOr<const TensorPlan*> plan = keys_.Find(key);
+    found.Update(plan.status());
+    if (!found.ok()) return done(found);
+    tensors.push_back({.plan = *plan, .round = keys_.PushedRounds(key)});
+  }
+  slimps::ClipRound(
+      node_.courier(), tensors,
+      {.max_norm = max_norm,
+       .timeout = options_.timeout,
+       .out = out,
+       .done = [this, done = std::move(done)](
+                   const absl::Status& clipped) { done(node_.InOwnWords(clipped)); },
+       .on_refused =
+           [this](const absl::Status& refused) { node_.Fail(refused, WorkerNode::Cause::kOurs); },
+       .on_out_of_memory = node_.on_out_of_memory()});
 }
 
 absl::Status DistStore::ChangeCompression(std::string_view codec_spec, CompressedKeys keys) {

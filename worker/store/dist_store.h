@@ -80,6 +80,9 @@ class DistStore final : public KVStore {
   absl::Status Explained(absl::Status status) const override;
   absl::Status SetOptimizer(const wire::OptimizerSpec& spec) override;
   absl::Status SetHyper(const Key& key, std::optional<Hyper> hyper) override;
+  absl::Status SetClipped(const Key& key, bool clipped) override;
+  void ClipRound(std::span<const Key> keys, double max_norm, ClippedNorm* out,
+                 std::function<void(absl::Status)> done) override;
   absl::StatusOr<std::string> SaveOptimizerStates() override;
   absl::Status LoadOptimizerStates(std::string_view content) override;
   absl::Status PullOptimizerStates(std::span<const Key> keys,

@@ -153,6 +153,17 @@ absl::Status GuardedStore::SetHyper(const Key& key, std::optional<Hyper> hyper) 
   return Guarded([&] { return store_->SetHyper(key, hyper); });
 }
 
+absl::Status GuardedStore::SetClipped(const Key& key, bool clipped) {
+  return Guarded([&] { return store_->SetClipped(key, clipped); });
+}
+
+void GuardedStore::ClipRound(std::span<const Key> keys, double max_norm, ClippedNorm* out,
+                             std::function<void(absl::Status)> done) {
+  Answered(std::move(done), [&](std::function<void(absl::Status)> answer) {
+    store_->ClipRound(keys, max_norm, out, std::move(answer));
+  });
+}
+
 absl::Status GuardedStore::SetUpdater(Updater updater) {
   return Guarded([&] { return store_->SetUpdater(std::move(updater)); });
 }

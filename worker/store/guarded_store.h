@@ -52,6 +52,9 @@ class GuardedStore final : public KVStore {
                         int priority) override;
   absl::Status SetOptimizer(const wire::OptimizerSpec& spec) override;
   absl::Status SetHyper(const Key& key, std::optional<Hyper> hyper) override;
+  absl::Status SetClipped(const Key& key, bool clipped) override;
+  void ClipRound(std::span<const Key> keys, double max_norm, ClippedNorm* out,
+                 std::function<void(absl::Status)> done) override;
   absl::Status SetUpdater(Updater updater) override;
   absl::StatusOr<std::string> SaveOptimizerStates() override;
   absl::Status LoadOptimizerStates(std::string_view content) override;

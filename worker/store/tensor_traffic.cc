@@ -156,7 +156,8 @@ absl::StatusOr<PushJob> TensorTraffic::CountJob(const TensorPlan* tensor, int pr
                  .round = counted.round,
                  .priority = PriorityOf(priority),
                  .grad_bufs = {},
-                 .hyper = std::move(counted.hyper)};
+                 .hyper = std::move(counted.hyper),
+                 .clipped = counted.clipped};
 }
 
 bool TensorTraffic::MayPush(const TensorPlan& tensor, float largest) const {

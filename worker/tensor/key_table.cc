@@ -91,7 +91,8 @@ absl::StatusOr<const TensorPlan*> KeyTable::Find(const Key& key) const {
 CountedPush KeyTable::CountPush(const Key& key) {
   MutexLock lock(&mutex_);
   Entry& entry = *entries_.at(key.id());
-  CountedPush counted{.round = entry.pushed_rounds + 1, .hyper = entry.hyper};
+  CountedPush counted{
+      .round = entry.pushed_rounds + 1, .hyper = entry.hyper, .clipped = entry.clipped};
   ++entry.pushed_rounds;
   return counted;
 }
@@ -109,6 +110,13 @@ absl::Status KeyTable::SetHyper(const Key& key, const std::optional<Hyper>& hype
   }
   MutexLock lock(&mutex_);
   entries_.at(key.id())->hyper = set;
+  return absl::OkStatus();
+}
+
+absl::Status KeyTable::SetClipped(const Key& key, bool clipped) {
+  SLIMPS_RETURN_IF_ERROR(Find(key).status());
+  MutexLock lock(&mutex_);
+  entries_.at(key.id())->clipped = clipped;
   return absl::OkStatus();
 }
 

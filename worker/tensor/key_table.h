@@ -55,6 +55,7 @@ struct TensorPlan {
 struct CountedPush {
   uint64_t round = 0;                // of the key, from 1
   std::optional<wire::Hyper> hyper;  // as set for the key when the push was counted
+  bool clipped = false;              // likewise
 };
 
 // Thread-safe.
@@ -85,6 +86,10 @@ class KeyTable final {
   // InvalidArgument (names the key): negative or not finite.
   [[nodiscard]] absl::Status SetHyper(const Key& key, const std::optional<Hyper>& hyper);
 
+  // Says if pushes counted from now on are clipped (KVStore::SetClipped).
+  // NotFound: names the key.
+  [[nodiscard]] absl::Status SetClipped(const Key& key, bool clipped);
+
   // Returns the highest learning rate that SetHyper has set; nullopt: it has set none.
   std::optional<double> HighestSetRate() const;
 
@@ -111,6 +116,7 @@ class KeyTable final {
     TensorPlan plan;
     uint64_t pushed_rounds = 0;
     std::optional<wire::Hyper> hyper = std::nullopt;
+    bool clipped = false;
   };
 
   mutable Mutex mutex_;

@@ -85,8 +85,8 @@ absl::Status CheckClipping(const CodecEntry& entry, const CodecSpec& spec) {
   if (!is_dgc || Has(entry, "clip") || !spec.options.contains("clip")) return absl::OkStatus();
   return Refuse(spec, "clip",
                 "DGC clips a worker's whole gradient, all tensors of a step together, and a codec "
-                "sees one partition of one tensor; clip before pushing: slimps_worker --clip_norm, "
-                "DistributedOptimizer with push_in_backward=False and clip_grad_norm_");
+                "sees one partition of one tensor; clip before pushing: DistributedOptimizer with "
+                "push_in_backward=False and clip_grad_norm_");
 }
 
 absl::StatusOr<GradientOptions> ReadOptions(const CodecEntry& entry, const CodecSpec& spec) {

@@ -4,8 +4,8 @@
 //
 //   clip=NORM          g becomes g * min(1, NORM / sqrt(N) / |g|). |g| is the partition's L2 norm,
 //   clip_workers=N     N is 1 unless given. DGC's local clipping is another: it goes by the norm of
-//                      all tensors together (clip_norm in worker/exchange/gradient_pusher.h). So
-//                      dgc and momentum=dgc refuse clip
+//                      all tensors together, before any is pushed. So dgc and momentum=dgc refuse
+//                      clip
 //   momentum=none      the default
 //   momentum=nesterov  u = mu * u + g; hands on g + mu * u (Zheng et al., "Communication-Efficient
 //                      Distributed Blockwise Momentum SGD with Error-Feedback", 2019; BytePS has

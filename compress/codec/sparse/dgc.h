@@ -16,9 +16,8 @@
 // the cost is the same.
 //
 // The warm-up (section 3.3) is an option of every codec with a ratio: decorators.h. Local clipping
-// (section 3.2) goes by the norm of all tensors together, before any is pushed: clip_norm in
-// worker/exchange/gradient_pusher.h. DecayFactor in worker/combination.h corrects weight decay for
-// the momentum.
+// (section 3.2) goes by the norm of all tensors together, before any is pushed, so the caller does
+// it. DecayFactor in worker/combination.h corrects weight decay for the momentum.
 //
 // Payload: format "sparse", exactly k entries, as topk's. Bytes of memory per element: gradient 4,
 // u and v 8 each. A server's optimizer must have no momentum.

@@ -104,6 +104,9 @@ class RestartsTest(unittest.TestCase):
     def test_compressed_both_ways_with_backup_model(self):
         self.check_same_bits(BOTH_WAYS)
 
+    def test_clipped_by_the_norm_of_the_mean(self):
+        self.check_same_bits(["--clip_norm", "0.5"])
+
     def check_workers_come_back(self, flags):
         calm, calm_outputs = self.train(flags, snapshots=None)
         storm, outputs = self.train(flags, kills=["worker1", "worker0", "worker1"])
@@ -121,6 +124,9 @@ class RestartsTest(unittest.TestCase):
         # A gradient that is not compressed is the same again, if the former process left none out.
         same, left_out = self.check_workers_come_back([])
         self.assertTrue(same or left_out != {0}, left_out)
+
+    def test_workers_come_back_to_clipped_steps(self):
+        self.check_workers_come_back(["--clip_norm", "0.5"])
 
     def test_workers_come_back_with_backup_model_and_one_bit(self):
         self.check_workers_come_back(BOTH_WAYS)

@@ -275,6 +275,25 @@ TEST_F(CApiExchange, CallsThatMakeNoSenseAreRefused) {
   EXPECT_C_REFUSES(slimps_exchange_get_times(exchange, &times), "times.struct_size: expected");
 }
 
+TEST_F(CApiExchange, WithoutServersNothingIsClipped) {
+  slimps_exchange_settings settings = SLIMPS_EXCHANGE_SETTINGS;
+  settings.clip_norm = 1;
+  EXPECT_C_REFUSES(Start(store_.get(), settings), "clip_norm with local: expected dist_sync");
+  settings.clip_norm = 0;
+  ASSERT_C_OK(Start(store_.get(), settings));
+  EXPECT_C_REFUSES(slimps_exchange_set_clip_norm(exchange_.get(), 1), "clip_norm in a local store");
+  EXPECT_C_REFUSES(slimps_exchange_set_clip_norm(exchange_.get(), -1),
+                   "clip_norm: expected a number over 0, or 0 for none, got -1");
+  slimps_clipping clipping = {};
+  EXPECT_C_REFUSES(slimps_exchange_get_clipping(exchange_.get(), &clipping),
+                   "clipping.struct_size: expected");
+  clipping.struct_size = sizeof(clipping);
+  ASSERT_C_OK(slimps_exchange_get_clipping(exchange_.get(), &clipping));
+  EXPECT_EQ(clipping.norm, 0);
+  EXPECT_EQ(clipping.scale, 1);
+  EXPECT_EQ(clipping.skipped_steps, 0u);
+}
+
 TEST_F(CApiExchange, MayGoAfterItsStore) {
   ASSERT_C_OK(Start(store_.get(), SLIMPS_EXCHANGE_SETTINGS));
   store_.reset();

@@ -72,6 +72,24 @@ TEST(KeptItemsTest, WhatASnapshotHasIsDropped) {
   EXPECT_THAT(Replay(kept), ElementsAre(3));
 }
 
+TEST(KeptItemsTest, ARoundsGradientScaleIsKeptBesideItsPush) {
+  KeptItems kept(1000);
+  const auto scale = [](uint64_t round) {
+    OutgoingItem item = Push(round);
+    std::get<wire::PushItem>(item.item).set_gradient_scale(0.5);
+    return item;
+  };
+  kept.Keep(0, Push(1));
+  kept.Keep(0, Push(2));
+  kept.Keep(0, scale(1));
+  ASSERT_TRUE(kept.StartReplay(0).ok());
+  EXPECT_THAT(Replay(kept), ElementsAre(1, 1, 2));
+  kept.DropDurable(Id(1), 2);  // up to round 1
+  kept.Keep(0, scale(2));
+  ASSERT_TRUE(kept.StartReplay(0).ok());
+  EXPECT_THAT(Replay(kept), ElementsAre(2, 2));
+}
+
 TEST(KeptItemsTest, AnotherServerIsNotReplayed) {
   KeptItems kept(1000);
   kept.Keep(0, Push(1, Id(1)));

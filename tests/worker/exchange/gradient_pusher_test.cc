@@ -17,7 +17,6 @@ namespace slimps {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::FloatEq;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
@@ -127,16 +126,6 @@ TEST_F(GradientPusherTest, RowsThatMakeNoSenseAreNeverSkipped) {
   EXPECT_TRUE(pusher.EndRound().ok()) << "equal rows that do not add up to a finite sum";
 }
 
-TEST_F(GradientPusherTest, RowsAreNotClipped) {
-  const std::vector<int64_t> rows = {1};
-  const std::vector<float> values = {5};
-  GradientPusher pusher(&store_, parameters_, {.clip_norm = 1});
-  pusher.BeginRound();
-  pusher.OnRows(0, rows, values);
-  EXPECT_THAT(std::string(pusher.EndRound().message()),
-              HasSubstr("rows of key s:a: expected no clip_norm, got 1"));
-}
-
 TEST_F(GradientPusherTest, FrontLayersGoFirst) {
   GradientPusher pusher = Make();
   pusher.BeginRound();
@@ -166,45 +155,60 @@ TEST_F(GradientPusherTest, ARoundKnowsNothingOfTheOneBefore) {
                                            "nothing b 2", "nothing c 2"));
 }
 
-// Clips by the norm of the whole gradient, with the threshold divided by the square root of the
-// number of workers (Lin et al. 2018, section 3.2).
-TEST_F(GradientPusherTest, ClippingGoesByTheNormOfAllTensorsTogether) {
-  FakeServer server(4);
-  FakeStore store(&server, 0);
-  for (const Parameter& parameter : parameters_) server.Init(Key(parameter.name), value_);
-  GradientPusher pusher(&store, parameters_, {.clip_norm = 5});
+TEST_F(GradientPusherTest, AClippedRoundAsksForItsNormOnceAllIsPushed) {
+  GradientPusher pusher = Make();
+  ASSERT_TRUE(pusher.SetClipNorm(5).ok());
+  EXPECT_THAT(store_.events(), ElementsAre("clipped a", "clipped b", "clipped c"));
   pusher.BeginRound();
   pusher.OnGradient(2, gradient_);
-  pusher.OnGradient(0, other_);
-  EXPECT_THAT(store.events(), IsEmpty()) << "the norm is not known yet";
+  EXPECT_EQ(store_.events().back(), "push c 1") << "backward still runs";
+  pusher.OnRows(0, std::vector<int64_t>{1}, std::vector<float>{5});
   ASSERT_TRUE(pusher.EndRound().ok());
-  EXPECT_THAT(store.events(), ElementsAre("push c 1", "push a 1", "nothing b 1"));
-  const float factor = 2.5f / std::sqrt(1.0f + 4 + 9 + 16);
-  EXPECT_THAT(pusher.pushed(2), ElementsAre(FloatEq(factor), FloatEq(2 * factor)));
-  EXPECT_THAT(pusher.pushed(0), ElementsAre(FloatEq(3 * factor), FloatEq(4 * factor)));
-
-  const std::vector<float> small = {0.5f, -2};  // norm 2.06
-  pusher.BeginRound();
-  pusher.OnGradient(1, small);
-  ASSERT_TRUE(pusher.EndRound().ok());
-  EXPECT_EQ(pusher.pushed(1).data(), small.data());
-
-  pusher.BeginRound();
-  pusher.OnGradient(1, bad_);
-  EXPECT_FALSE(pusher.EndRound().ok()) << "refused by name, as without clipping";
+  EXPECT_EQ(store_.events().back(), "norm of 3 keys up to 5");
+  EXPECT_EQ(pusher.pushed(2).data(), gradient_.data()) << "nothing is scaled here";
+  store_.AnswerNorm(ClippedNorm{.norm = 10, .scale = 0.5});
+  ASSERT_TRUE(pusher.AwaitNorm().ok());
+  EXPECT_EQ(pusher.clipping().newest.norm, 10);
+  EXPECT_EQ(pusher.clipping().newest.scale, 0.5);
+  EXPECT_EQ(pusher.clipping().skipped_steps, 0u);
+  EXPECT_TRUE(pusher.AwaitNorm().ok()) << "there is none to wait for";
 }
 
-TEST_F(GradientPusherTest, ATensorThatIsSkippedLeavesTheOthersClipped) {
-  FakeServer server(1);
-  FakeStore store(&server, 0);
-  for (const Parameter& parameter : parameters_) server.Init(Key(parameter.name), value_);
-  GradientPusher pusher(&store, parameters_, {.non_finite = NonFinite::kSkip, .clip_norm = 1});
+TEST_F(GradientPusherTest, StepsWithoutAFiniteNormAreCounted) {
+  GradientPusher pusher = Make();
+  ASSERT_TRUE(pusher.SetClipNorm(1).ok());
+  for (const double scale : {0.0, 1.0, 0.0}) {
+    pusher.BeginRound();
+    ASSERT_TRUE(pusher.EndRound().ok());  // takes up the norm of the round before
+    store_.AnswerNorm(ClippedNorm{.norm = std::nan(""), .scale = scale});
+  }
+  EXPECT_EQ(pusher.clipping().skipped_steps, 1u);
+  ASSERT_TRUE(pusher.AwaitNorm().ok());
+  EXPECT_EQ(pusher.clipping().skipped_steps, 2u);
+}
+
+TEST_F(GradientPusherTest, ANormThatDoesNotComeEndsTheRound) {
+  GradientPusher pusher = Make();
+  ASSERT_TRUE(pusher.SetClipNorm(1).ok());
   pusher.BeginRound();
-  pusher.OnGradient(1, bad_);
-  pusher.OnGradient(0, other_);
   ASSERT_TRUE(pusher.EndRound().ok());
-  EXPECT_THAT(pusher.pushed(0), ElementsAre(FloatEq(0.6f), FloatEq(0.8f)));
-  EXPECT_TRUE(pusher.pushed(1).empty());
+  store_.AnswerNorm(absl::DeadlineExceededError("round 1 lacks the push of worker 1"));
+  EXPECT_THAT(std::string(pusher.AwaitNorm().message()),
+              HasSubstr("norm of the mean gradient: round 1 lacks the push of worker 1"));
+}
+
+TEST_F(GradientPusherTest, ABoundThatIsNoNumberIsRefusedAndZeroIsNone) {
+  GradientPusher pusher = Make();
+  for (const double norm : {-1.0, std::nan(""), HUGE_VAL}) {
+    EXPECT_THAT(std::string(pusher.SetClipNorm(norm).message()),
+                HasSubstr("clip_norm: expected a number over 0, or 0 for none, got"));
+  }
+  ASSERT_TRUE(pusher.SetClipNorm(1).ok());
+  ASSERT_TRUE(pusher.SetClipNorm(0).ok());
+  EXPECT_EQ(store_.events().back(), "not clipped c");
+  pusher.BeginRound();
+  ASSERT_TRUE(pusher.EndRound().ok());
+  EXPECT_EQ(store_.events().back(), "nothing c 1");
 }
 
 TEST_F(GradientPusherTest, WithoutRoundsNothingIsLeftOpen) {

@@ -280,6 +280,23 @@ class FakeStore final : public KVStore {
     return absl::OkStatus();
   }
 
+  absl::Status SetClipped(const Key& key, bool clipped) override {
+    Record(absl::StrCat(clipped ? "clipped " : "not clipped ", Name(key)));
+    return absl::OkStatus();
+  }
+  // The test answers. The server steps as if nothing were clipped.
+  void ClipRound(std::span<const Key> keys, double max_norm, ClippedNorm* out,
+                 std::function<void(absl::Status)> done) override {
+    Record(absl::StrCat("norm of ", keys.size(), " keys up to ", max_norm));
+    answer_norm_ = [out, done = std::move(done)](const absl::StatusOr<ClippedNorm>& norm) {
+      if (norm.ok()) *out = *norm;
+      done(norm.status());
+    };
+  }
+  void AnswerNorm(const absl::StatusOr<ClippedNorm>& norm) {
+    std::exchange(answer_norm_, nullptr)(norm);
+  }
+
   // Returns the SetHyper calls in order: key, learning rate, weight decay.
   std::vector<std::string> hypers() const { return hypers_; }
   absl::Status ChangeCompression(std::string_view, CompressedKeys) override {
@@ -340,6 +357,7 @@ class FakeStore final : public KVStore {
   std::vector<std::string> events_;
   std::map<std::string, uint64_t> rounds_;
   std::map<std::string, int> priorities_;
+  std::function<void(const absl::StatusOr<ClippedNorm>&)> answer_norm_;  // null: none is asked for
   std::vector<std::string> hypers_;
   absl::Status optimizer_refusal_;
   std::multimap<uint64_t, std::function<void()>> held_;  // by version
