@@ -27,7 +27,7 @@ requirements.check()
 from slimps.native import trace  # noqa: E402
 from slimps.native.arrays import Array, are_apart, copy  # noqa: E402
 from slimps.native.beside import run_beside  # noqa: E402
-from slimps.native.exchange import Exchange, ExchangeSettings  # noqa: E402
+from slimps.native.exchange import Clipping, Exchange, ExchangeSettings  # noqa: E402
 from slimps.native.optimizer import OptimizerSpec, Schedule  # noqa: E402
 from slimps.native.gpu_array import GPU_BY_ADDRESS, GpuArray  # noqa: E402
 from slimps.native.options import Options  # noqa: E402
@@ -38,6 +38,7 @@ __all__ = [
     "GPU_BY_ADDRESS",
     "LAYERS",
     "Array",
+    "Clipping",
     "Exchange",
     "ExchangeSettings",
     "GpuArray",

@@ -32,6 +32,14 @@ class ExchangeSettings:
     local_lr: Optional[float] = None  # of that step, above 0; None: the optimizer's
     skip_non_finite: bool = False  # False: NaN and infinity end the step with an error
     timeout_s: float = 60.0  # of one wait for weights
+    clip_norm: Optional[float] = None  # bound on the mean gradient's norm, above 0; None: none
+
+
+@dataclasses.dataclass
+class Clipping:
+    norm: float = 0.0  # of the newest mean gradient, before clipping
+    scale: float = 1.0  # what it was multiplied by; 0: the step was skipped
+    skipped_steps: int = 0  # whose norm was not finite
 
 
 class Exchange:
@@ -85,6 +93,7 @@ class Exchange:
             settings.skip_non_finite,
             settings.local_lr or 0.0,
             settings.timeout_s,
+            settings.clip_norm or 0.0,
         )
         self._run(
             lib.slimps_exchange_create,
@@ -159,6 +168,16 @@ class Exchange:
             weight_decay,
             momentum,
         )
+
+    def set_clip_norm(self, clip_norm: Optional[float]) -> None:
+        """Bounds the mean gradient's norm from the next step on. Before a step's first gradient."""
+        self._run(lib.slimps_exchange_set_clip_norm, self._exchange, clip_norm or 0.0)
+
+    def clipping(self) -> Clipping:
+        """Returns what became of clipped steps; with the backup model up to the one before."""
+        found, pointer = sized(structs.Clipping)
+        check(lib.slimps_exchange_get_clipping(self._exchange, pointer))
+        return Clipping(found.norm, found.scale, found.skipped_steps)
 
     def is_read(self, index: int) -> bool:
         """True if this step no longer reads a parameter's gradient, which is on a GPU."""

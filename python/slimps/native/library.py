@@ -87,6 +87,8 @@ _STATUS = {
     "exchange_set_hyper": (c_void_p, c_size_t, c_double, c_double, c_double),
     "exchange_drain": (c_void_p,),
     "exchange_get_times": (c_void_p, c_void_p),
+    "exchange_set_clip_norm": (c_void_p, c_double),
+    "exchange_get_clipping": (c_void_p, c_void_p),
     "trace_start": (c_char_p,),
     "trace_span": (c_int32, c_char_p, c_uint64, c_int64, c_int64),
     "trace_finish": (c_char_p, c_uint32),

@@ -62,6 +62,7 @@ class ExchangeSettings(ctypes.Structure):
         ("skip_non_finite", c_int32),
         ("local_lr", c_double),
         ("timeout_s", c_double),
+        ("clip_norm", c_double),
     ]
 
 
@@ -71,6 +72,15 @@ class ExchangeTimes(ctypes.Structure):
         ("wait_s", c_double),
         ("local_update_s", c_double),
         ("overlap_s", c_double),
+    ]
+
+
+class Clipping(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("norm", c_double),
+        ("scale", c_double),
+        ("skipped_steps", c_uint64),
     ]
 
 

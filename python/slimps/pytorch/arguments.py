@@ -13,6 +13,7 @@ def settings_of(
     passes: int,
     non_finite: str,
     clip_gradient: Optional[float],
+    clip_norm: Optional[float],
     backup_model: bool,
     local_lr: Optional[float],
 ) -> native.ExchangeSettings:
@@ -29,6 +30,7 @@ def settings_of(
         raise InvalidArgumentError(
             "clip_gradient: expected above 0, or None, got %r" % (clip_gradient,)
         )
+    check_clip_norm(clip_norm)
     if local_lr is not None and not backup_model:
         raise InvalidArgumentError(
             "local_lr: is the backup model's; expected backup_model=True beside it"
@@ -36,5 +38,13 @@ def settings_of(
     if local_lr is not None and not local_lr > 0:
         raise InvalidArgumentError("local_lr: expected above 0, or None, got %r" % (local_lr,))
     return native.ExchangeSettings(
-        backup_model=backup_model, local_lr=local_lr, skip_non_finite=non_finite == "skip"
+        backup_model=backup_model,
+        local_lr=local_lr,
+        skip_non_finite=non_finite == "skip",
+        clip_norm=clip_norm,
     )
+
+
+def check_clip_norm(clip_norm: Optional[float]) -> None:
+    if clip_norm is not None and not 0 < clip_norm < float("inf"):
+        raise InvalidArgumentError("clip_norm: expected above 0, or None, got %r" % (clip_norm,))

@@ -67,6 +67,12 @@ class CommHookState:
         store: Optional[kv.KVStore] = None,
         **options: Any,
     ) -> None:
+        if "clip_norm" in options:
+            raise InvalidArgumentError(
+                "CommHookState: the servers only average, and clip_norm is DistributedOptimizer's; "
+                "expected torch.nn.utils.clip_grad_norm_ after backward, where every rank has the "
+                "mean gradient"
+            )
         wanted = [
             (name, parameter)
             for name, parameter in params.pairs(named_parameters, "CommHookState")

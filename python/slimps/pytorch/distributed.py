@@ -13,12 +13,13 @@ from torch import nn
 
 from slimps import kv, native
 from slimps.errors import FailedPreconditionError
-from slimps.pytorch import arguments, backward, changes, conversion, evaluation, grad_scaler
+from slimps.pytorch import arguments, backward, changes, clipping, conversion, evaluation
+from slimps.pytorch import grad_scaler
 from slimps.pytorch import groups, node, params, rows, script_rows, wrapped
 from slimps.pytorch.node_exchange import NodeExchange
 
 
-class DistributedOptimizer(wrapped.WrappedOptimizer):
+class DistributedOptimizer(clipping.ClipsNorm, wrapped.WrappedOptimizer):
     """Replaces `optimizer`: backward pushes gradients, the servers step, step() gets weights.
 
     optimizer         torch.optim.SGD, Adam or AdamW over parameters on the CPU or a GPU: float32,
@@ -43,11 +44,17 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
                       optimizer's rates
     push_in_backward  True: gradients are sent during backward. False: step() sends them as they are
                       then, for GradScaler and for torch.nn.utils.clip_grad_norm_ (which clips this
-                      worker's gradient)
+                      worker's gradient, where clip_norm clips the mean)
     backward_passes_per_step
                       gradients accumulate over this many backward passes, and the last one sends
                       them
     clip_gradient     limit of each element of the mean; the servers apply it
+    clip_norm         limit of the norm of the mean gradient of all parameters together, as
+                      torch.nn.utils.clip_grad_norm_ clips the gradient of the joint batch; the
+                      servers apply it (dist_sync; not with freeze_after or signsgd). Gradients
+                      still leave during backward, and no weight is stepped before all of them have
+                      arrived. A step with a norm that is not finite is skipped on all workers. It
+                      may be changed before a step's first gradient, on all workers alike
     freeze_after      steps of a warm-up after which Adam or AdamW goes on as 1-bit Adam (Tang et
                       al. 2021): its variance is frozen, and `compression` and `pull_compression`
                       compress momenta (slimps.optimizer.OneBitAdam says what it needs). "auto":
@@ -112,6 +119,7 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
         push_in_backward: bool = True,
         backward_passes_per_step: int = 1,
         clip_gradient: Optional[float] = None,
+        clip_norm: Optional[float] = None,
         freeze_after: Union[int, str, None] = None,
         non_finite: str = "stop",
         type: Optional[str] = None,
@@ -121,8 +129,9 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
     ) -> None:
         super().__init__(optimizer)
         settings = arguments.settings_of(
-            backward_passes_per_step, non_finite, clip_gradient, backup_model, local_lr
+            backward_passes_per_step, non_finite, clip_gradient, clip_norm, backup_model, local_lr
         )
+        self._clip_norm = clip_norm
         self._passes_wanted = backward_passes_per_step
         model = evaluation.model_of(named_parameters)
         found = groups.find(optimizer, named_parameters)

@@ -10,7 +10,7 @@ Buckets lie on the node's device: the host, or each worker's GPU.
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Dict, List, Sequence, Set, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
 import numpy as np
 import torch
@@ -90,6 +90,7 @@ class NodeExchange:
                 self._home.update((one, (self._buckets[-1], i)) for i, one in enumerate(indices))
                 indices = []
         self._started = self._pushed = 0  # buckets of this step
+        self._clipping = native.Clipping()
         node.leave_rounds_to_leader()
 
     def begin_step(self) -> None:
@@ -127,12 +128,30 @@ class NodeExchange:
                 self._push()
             if self._node.leads:
                 self._exchange.end_step()
+            if self._settings.clip_norm is not None:
+                self._share_clipping()
 
     def set_hyper(
         self, index: int, learning_rate: float, weight_decay: float, momentum: float
     ) -> None:
         if self._node.leads:
             self._exchange.set_hyper(index, learning_rate, weight_decay, momentum)
+
+    def set_clip_norm(self, clip_norm: Optional[float]) -> None:
+        self._settings.clip_norm = clip_norm
+        if self._node.leads:
+            self._exchange.set_clip_norm(clip_norm)
+
+    def clipping(self) -> native.Clipping:
+        return self._clipping
+
+    def _share_clipping(self) -> None:
+        found = self._exchange.clipping()
+        told = [found.norm, found.scale, found.skipped_steps]
+        shared = torch.tensor(told, dtype=torch.float64, device=self._node.device)
+        self._node.wait(self._node.share(shared))
+        norm, scale, skipped = shared.tolist()
+        self._clipping = native.Clipping(norm, scale, int(skipped))
 
     def drain(self) -> None:
         """Waits as native.Exchange's. With the backup model all workers of the node call it."""

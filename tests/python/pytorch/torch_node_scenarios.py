@@ -60,8 +60,8 @@ def backward(model, rank, number, images, labels):
     torch.nn.functional.cross_entropy(found, labels).backward()
 
 
-def joint_step(reference, alone, number, images, labels, without=()):
-    """Makes a step of one process by the mean of all workers' gradients."""
+def joint_step(reference, alone, number, images, labels, without=(), clip_norm=1e30):
+    """Makes a step of one process by the mean of all workers' gradients. Returns their norm."""
     reference.zero_grad(set_to_none=True)
     for rank in range(WORKERS):
         if rank not in without:
@@ -69,7 +69,9 @@ def joint_step(reference, alone, number, images, labels, without=()):
     for parameter in alone.parameters():
         if parameter.grad is not None:
             parameter.grad /= WORKERS
+    norm = torch.nn.utils.clip_grad_norm_(alone.parameters(), clip_norm)
     reference.step()
+    return float(norm)
 
 
 def is_same_everywhere(store, model):
@@ -114,6 +116,23 @@ def sums_and_means_are_those_of_all_workers(sizes):
             assert 4 * 9 * elements < 2 * pushed <= 2 * 4 * 10 * elements, pushed
         else:
             assert pushed == 0, pushed
+
+
+def the_norm_is_that_of_all_workers():
+    take_place(3, 1)
+    alone = Branches()
+    model = copy.deepcopy(alone)
+    reference = torch.optim.SGD(alone.parameters(), lr=0.1)
+    with slimps.torch.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.1), model, node_first=True, clip_norm=0.5
+    ) as optimizer:
+        for number, (images, labels) in enumerate(batches(6)):
+            norm = joint_step(reference, alone, number, images, labels, clip_norm=0.5)
+            optimizer.zero_grad(set_to_none=True)
+            backward(model, RANK, number, images, labels)
+            optimizer.step()
+            assert abs(optimizer.grad_norm / norm - 1) < 1e-5, (optimizer.grad_norm, norm)
+            assert farthest(model, alone) < 1e-6, (number, farthest(model, alone))
 
 
 def the_backup_model_is_the_nodes():

@@ -14,6 +14,7 @@ def test_sums_and_means_are_those_of_all_workers(sizes):
 @pytest.mark.parametrize(
     "scenario",
     [
+        torch_node_scenarios.the_norm_is_that_of_all_workers,
         torch_node_scenarios.the_backup_model_is_the_nodes,
         torch_node_scenarios.half_precision_with_a_scaler_and_a_saved_state,
         torch_node_scenarios.two_optimizers_share_a_store,

@@ -5,8 +5,10 @@ A failed assertion ends the worker, and the test.
 """
 
 import copy
+import math
 import os
 
+import pytest
 import scenario
 import slimps
 import slimps.torch
@@ -25,6 +27,9 @@ from torch_training import (
     step,
     step_by_halves,
 )
+
+
+CLIP_NORM = 0.5  # some gradients of network() are longer, some shorter
 
 
 def equals_the_joint_batch(kind):
@@ -400,6 +405,72 @@ def values_are_broadcast():
         given["wide"].flatten().tolist()
     ) == {2**62 + 1}
     store.close()
+
+
+def clips_as_torch_clips_the_joint_batch(kind):
+    """Losses, weights and norms are those of one process that clips the joint batch's gradient."""
+    alone = network()
+    reference = OPTIMIZERS[kind](alone)
+    model = network(seed=1 + int(slimps.init().rank))
+    norms, clipped = [], set()
+    with slimps.torch.DistributedOptimizer(
+        OPTIMIZERS[kind](model), model, clip_norm=CLIP_NORM
+    ) as optimizer:
+        assert optimizer.clip_norm == CLIP_NORM and optimizer.grad_norm == 0.0
+        for images, labels in batches(20):
+            reference.zero_grad()
+            expected = loss_of(alone, images, labels)
+            expected.backward()
+            norms.append(float(torch.nn.utils.clip_grad_norm_(alone.parameters(), CLIP_NORM)))
+            reference.step()
+            with torch.no_grad():
+                joint = float(loss_of(model, images, labels))
+            assert abs(joint / float(expected.detach()) - 1) < 1e-4, (joint, expected)
+            step(optimizer, model, *mine(optimizer.store.rank, images, labels))
+            # The references drift apart by rounding, which grows from step to step.
+            bound = 1e-6 if len(norms) == 1 else 1e-3
+            assert abs(optimizer.grad_norm / norms[-1] - 1) < bound, (optimizer.grad_norm, norms)
+            clipped.add(norms[-1] > CLIP_NORM)
+        assert clipped == {False, True}, norms
+        assert optimizer.skipped_steps == 0
+        assert same_everywhere(optimizer.store, model)
+
+
+def a_step_that_is_not_finite_is_skipped():
+    """Each worker's gradient is finite, and their sum is not."""
+    weight = torch.nn.Parameter(torch.ones(4))
+    optimizer = slimps.torch.DistributedOptimizer(
+        torch.optim.SGD([weight], lr=0.1, momentum=0.9), [("weight", weight)], clip_norm=1.0
+    )
+    with optimizer:
+        for factor, steps in ((1.0, 0), (3e38, 1), (1.0, 1)):
+            before = weight.detach().clone()
+            optimizer.zero_grad()
+            (weight[0] * factor).backward()
+            optimizer.step()
+            assert optimizer.skipped_steps == steps
+            assert torch.equal(weight, before) == (factor > 1)
+            assert math.isfinite(optimizer.grad_norm) == (factor == 1)
+
+
+def the_limit_may_be_set_before_a_step():
+    model = network()
+    optimizer = slimps.torch.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1), model)
+    with optimizer:
+        assert optimizer.clip_norm is None
+        optimizer.clip_norm = 1e-3
+        for images, labels in batches(1):
+            before = [parameter.detach().clone() for parameter in model.parameters()]
+            loss_of(model, *mine(optimizer.store.rank, images, labels)).backward()
+            with pytest.raises(slimps.FailedPreconditionError, match="clip_norm: gradients of"):
+                optimizer.clip_norm = 1.0
+            optimizer.step()
+            moved = [now.detach() - was for now, was in zip(model.parameters(), before)]
+            length = float(torch.cat([one.reshape(-1) for one in moved]).norm())
+            assert abs(length / 1e-3 - 1) < 1e-3, length
+            assert optimizer.grad_norm > 1e-3
+        with pytest.raises(slimps.InvalidArgumentError, match="clip_norm: expected above 0"):
+            optimizer.clip_norm = -1.0
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 
 import jobs
 import pytest
+import slimps
+import slimps.torch
 import torch
 import torch_scaler_scenarios
 import torch_scenarios
@@ -13,6 +15,11 @@ def test_training_equals_one_process_on_the_joint_batch(kind):
     jobs.run("torch_scenarios", "equals_the_joint_batch", kind)
 
 
+@pytest.mark.parametrize("kind", ["adam", "sgd"])
+def test_clips_as_torch_clips_the_joint_batch(kind):
+    jobs.run("torch_scenarios", "clips_as_torch_clips_the_joint_batch", kind)
+
+
 @pytest.mark.parametrize(
     "scenario",
     [
@@ -21,6 +28,8 @@ def test_training_equals_one_process_on_the_joint_batch(kind):
         torch_scenarios.tied_frozen_and_unused_parameters,
         torch_scenarios.gradients_accumulate,
         torch_scenarios.clipped_gradients,
+        torch_scenarios.a_step_that_is_not_finite_is_skipped,
+        torch_scenarios.the_limit_may_be_set_before_a_step,
         torch_scenarios.what_an_optimizer_does_not_step_is_rank_0s,
         torch_scaler_scenarios.a_worker_leaves_before_its_first_step,
         torch_scaler_scenarios.a_worker_without_data_beside_a_scaler,
@@ -33,6 +42,24 @@ def test_training_equals_one_process_on_the_joint_batch(kind):
 )
 def test_scenario(scenario):
     jobs.run(scenario.__module__, scenario.__name__)
+
+
+def test_modes_without_rounds_and_the_hook_refuse_it_by_name():
+    for mode in ("dist_async", "dist_ssp"):
+        model = torch.nn.Linear(2, 1)
+        with jobs.lone_store(mode) as store:
+            with pytest.raises(slimps.InvalidArgumentError, match="clip_norm with %s" % mode):
+                slimps.torch.DistributedOptimizer(
+                    torch.optim.SGD(model.parameters(), lr=0.1), model, store=store, clip_norm=1.0
+                )
+    with pytest.raises(
+        slimps.InvalidArgumentError, match="expected torch.nn.utils.clip_grad_norm_"
+    ):
+        slimps.torch.CommHookState(torch.nn.Linear(2, 1), clip_norm=1.0)
+    with pytest.raises(slimps.InvalidArgumentError, match="clip_norm: expected above 0"):
+        slimps.torch.DistributedOptimizer(
+            torch.optim.SGD(torch.nn.Linear(2, 1).parameters(), lr=0.1), clip_norm=0.0
+        )
 
 
 needs_gpu = pytest.mark.skipif(
