@@ -40,13 +40,14 @@ class CommHookState:
     store             your own dist_sync store without an optimizer, instead of the options. The
                       rounds of its other keys then give the mean over the workers too
 
-    Collective. Parameters are float32, on the CPU or a GPU. From a GPU gradients are copied to the
-    host while backward goes on, and means are copied back. Where a gradient is not finite on one
-    worker, the mean is not finite on any (option non_finite="pass", the default here), so that a
-    GradScaler skips the step on all. Call close() at the end, or use it as a context manager.
+    Collective. Parameters are float32, float16 or bfloat16, on the CPU or a GPU; gradients travel
+    in float32. From a GPU they are copied to the host while backward goes on, and means are copied
+    back. Where a gradient is not finite on one worker, the mean is not finite on any (option
+    non_finite="pass", the default here), so that a GradScaler skips the step on all. Call close()
+    at the end, or use it as a context manager.
 
     Raises
-        InvalidArgumentError: no parameter needs a gradient, a parameter is not float32,
+        InvalidArgumentError: no parameter needs a gradient, a parameter is of another type,
             the store is not dist_sync, codec and optimizer both have momentum (for Adam: the first
             beta), or there is a scaler and non-finite gradients are refused.
         FailedPreconditionError: the store has another optimizer.
@@ -184,13 +185,18 @@ class CommHookState:
         self._check_momentum(self.store.codec_has_momentum)  # a schedule may have set it since
         buffer = bucket.buffer()
         is_sparse = buffer.layout == torch.sparse_coo  # then it is the bucket's only gradient
-        values = buffer.to_dense() if is_sparse else buffer
+        values = (
+            buffer.to_dense() if is_sparse else buffer
+        ).float()  # of float32: the buffer itself
         # The GPU computes with the scale, so nothing waits for its value.
         one = torch.ones((), device=values.device)
         scale = None if self._scaler is None else cast(torch.Tensor, self._scaler.scale(one))
         if scale is not None:
             values.div_(scale)
-        names, memories, copies = self._name(bucket, [values] if is_sparse else bucket.gradients())
+        names, memories, copies = self._name(
+            bucket,
+            [values] if is_sparse else [_at(values, buffer, one) for one in bucket.gradients()],
+        )
         for name, memory in zip(names, memories):
             self.store.push(name, memory, priority=self._priority[name])
         future = gpu.future_of(buffer)
@@ -205,7 +211,10 @@ class CommHookState:
                     gpu.start_writing(copies)
                     if scale is not None:
                         values.mul_(scale)
-                    result = values.to_sparse(buffer.sparse_dim()) if is_sparse else buffer
+                    if is_sparse:
+                        result = values.to_sparse(buffer.sparse_dim()).to(buffer.dtype)
+                    else:
+                        buffer.copy_(values)
                 except Exception as failure:
                     self._fail(failure)
                 future.set_result(result)
@@ -290,6 +299,12 @@ def comm_hook(
     Pass it to DistributedDataParallel.register_comm_hook(state, comm_hook).
     """
     return state.hook(bucket)
+
+
+def _at(values: torch.Tensor, buffer: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+    """Returns the view of `values` that `gradient` is of `buffer`."""
+    first = values.storage_offset() + gradient.storage_offset() - buffer.storage_offset()
+    return values.as_strided(gradient.size(), gradient.stride(), first)
 
 
 def _at_end_of_backward(function: Callable[[], None]) -> None:

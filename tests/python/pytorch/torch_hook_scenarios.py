@@ -62,6 +62,24 @@ def the_hook_equals_gloo(path, device):
         state.store.barrier()
 
 
+def halves_are_averaged(path, dtype):
+    dtype = getattr(torch, dtype)
+    rank, by_gloo, by_servers = two_models(path, make=lambda: network().to(dtype))
+    with slimps.torch.CommHookState(by_servers.module.named_parameters()) as state:
+        by_servers.register_comm_hook(state, slimps.torch.comm_hook)
+        for images, labels in batches(1):
+            images, labels = mine(rank, images, labels)
+            for model in (by_gloo, by_servers):
+                loss_of(model, images.to(dtype), labels).backward()
+        for one, other in zip(by_gloo.parameters(), by_servers.parameters()):
+            assert other.grad.dtype == dtype
+            assert torch.allclose(one.grad, other.grad, rtol=0.02, atol=1e-3)
+            mean = other.grad.float()
+            torch.distributed.all_reduce(mean)
+            assert torch.equal(mean / 2, other.grad.float()), "all workers have the same"
+        state.store.barrier()
+
+
 def a_compressed_hook_learns(path):
     rank, _, model = two_models(path)
     with slimps.torch.CommHookState(

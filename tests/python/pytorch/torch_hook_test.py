@@ -16,6 +16,12 @@ def test_the_hook_equals_gloo(device, tmp_path):
     jobs.run("torch_hook_scenarios", "the_hook_equals_gloo", str(tmp_path / "group"), device)
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_halves_are_averaged(dtype, tmp_path):
+    path = str(tmp_path / "group")
+    jobs.run("torch_hook_scenarios", "halves_are_averaged", path, dtype)
+
+
 def test_a_compressed_hook_learns(tmp_path):
     jobs.run("torch_hook_scenarios", "a_compressed_hook_learns", str(tmp_path / "group"))
 
