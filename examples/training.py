@@ -34,7 +34,7 @@ def parser(description, epochs, batch, lr):
     made.add_argument("--seed", type=int, default=1)
     made.add_argument("--max_steps", type=int, default=0, help="0: all")
     made.add_argument(
-        "--compression", default="none", help="codec of pushes, as 1bit or topk:ratio=0.01"
+        "--compression", default="none", help="codec, as 1bit (not under Adam) or qsgd:bits=4"
     )
     made.add_argument(
         "--threshold", default="auto", help="bytes from which tensors are compressed, or auto"

@@ -11,8 +11,8 @@
     store.pull("w", out=weights)                            # waits for all workers' round
     store.close()
 
-Start the script with `tools/slimps launch --workers 2 --servers 2 -- python3 SCRIPT`. Method names
-and semantics are MXNet's.
+Start the script with `slimps launch --workers 2 --servers 2 -- python3 SCRIPT`. Method names and
+semantics are MXNet's.
 """
 
 # First, since it says in one line what slimps lacks to run.

@@ -62,9 +62,9 @@ def _check(name: str, number: int, low: int, high: int) -> int:
 
 def _missing(what: str, variables: str) -> FailedPreconditionError:
     return FailedPreconditionError(
-        "%s is not known: %s not set. Start the script by `tools/slimps launch --workers 2 "
-        "--servers 2 -- "
-        "python3 SCRIPT`, set the variables, or pass %s to slimps.init()" % (what, variables, what)
+        "%s is not known: %s not set. Start the script by `slimps launch --workers 2 --servers 2 "
+        "-- python3 SCRIPT`, set the variables, or pass %s to slimps.init()"
+        % (what, variables, what)
     )
 
 

@@ -46,9 +46,10 @@ def create(type: str = "dist_sync", **options: Any) -> "KVStore":
         "local", "device"   in this process alone, without a job; "device" can compress each
                             device's push
     options  the same as slimps_worker's flags:
-        compression         codec spec, as "1bit" or "topk:ratio=0.01"; default "none"
-        threshold           gradients of at least this many fp32 bytes are compressed (0: all);
-                            "auto": the store measures which size pays
+        compression         codec spec, as "1bit" or "topk:ratio=0.01"; for Adam, as
+                            "qsgd:bits=4,norm=max,error_feedback=on"; default "none"
+        threshold           gradients of at least this many fp32 bytes are compressed (0: all, which
+                            costs "1bit" accuracy); "auto": the store measures which size pays
         policy              what decides which codec a push uses: "threshold" (the two above), or a
                             policy that adapts and names its codecs itself, as
                             "lgreco:codec=topk"; dist_sync only

@@ -2,11 +2,11 @@
 """slimps for PyTorch: three lines make a training script a worker of a parameter-server job.
 
     import slimps.torch
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    optimizer = slimps.torch.DistributedOptimizer(optimizer, model.named_parameters(),
-    compression="1bit")
+    optimizer = slimps.torch.DistributedOptimizer(optimizer, model.named_parameters(), **options)
+    optimizer.close()    # at the end
 
-Gradients leave as backward produces them, compressed where the threshold table says that it pays.
+Gradients leave as backward produces them. With compression="1bit" (SGD; under Adam beside
+freeze_after="auto") they are compressed where the threshold table says that it pays.
 The servers step with the mean over the workers. With backup_model=True (SlimGC's backup model), the
 next forward pass starts from this worker's own step while the round is under way. In a script that
 already uses DistributedDataParallel, comm_hook replaces the all-reduce:
@@ -15,9 +15,9 @@ already uses DistributedDataParallel, comm_hook replaces the all-reduce:
     model = DistributedDataParallel(model)
     model.register_comm_hook(state, slimps.torch.comm_hook)
 
-Start the script with `tools/slimps launch --workers 2 --servers 2 -- python3 SCRIPT`, or under
-torchrun with DMLC_* set for the servers. Errors are subclasses of slimps.Error. Scalars writes what
-a worker has exchanged to TensorBoard.
+Start the script with `slimps launch --workers 2 --servers 2 -- python3 SCRIPT`, or under torchrun
+with `torchrun --nproc-per-node 2 --no-python slimps run -- python3 SCRIPT`. Errors are subclasses
+of slimps.Error. Scalars writes what a worker has exchanged to TensorBoard.
 """
 
 import torch as _torch

@@ -53,10 +53,7 @@ def test_keys_come_from_the_environment_or_arguments():
             "DMLC_NUM_WORKER",
             "num_workers is not known: DMLC_NUM_WORKER .or torchrun's WORLD_SIZE. is not set",
         ),
-        (
-            "DMLC_NUM_SERVER",
-            "num_servers is not known: DMLC_NUM_SERVER is not set.*tools/slimps launch",
-        ),
+        ("DMLC_NUM_SERVER", "num_servers is not known: DMLC_NUM_SERVER is not set.*`slimps launch"),
     ],
 )
 def test_what_is_missing_is_named(missing, complaint):

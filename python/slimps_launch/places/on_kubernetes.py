@@ -46,7 +46,7 @@ def print_manifests(parser, options, command):
     manifests = make(options, command)
     if not options.insecure:
         manifests.insert(0, secret(options))
-    print("# kubectl apply -f FILE")
+    print("# kubectl create -f FILE")
     if not options.insecure:
         print("# Keep it secret: it has the keys of the job's nodes.")
     for number, manifest in enumerate(manifests):
