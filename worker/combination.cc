@@ -211,6 +211,18 @@ absl::Status CheckClipping(std::string_view type, const wire::OptimizerSpec& opt
   return absl::OkStatus();
 }
 
+std::string WarningOf(const Combination& combination) {
+  if (combination.codec == nullptr || combination.codec->spec().name != "1bit" ||
+      !combination.optimizer.has_value()) {
+    return "";
+  }
+  const wire::OptimizerSpec::Kind kind = combination.optimizer->kind();
+  if (kind != wire::OptimizerSpec::ADAM && kind != wire::OptimizerSpec::ADAMW) return "";
+  return "codec 1bit with optimizer adam: the variance grows by what the codec adds to gradients, "
+         "so steps are small and the loss stays behind; use the optimizer onebit_adam (torch: "
+         "freeze_after=\"auto\"), or the codec qsgd:bits=4,norm=max,error_feedback=on";
+}
+
 double DecayFactor(const Codec& codec, const std::optional<wire::OptimizerSpec>& optimizer) {
   const std::optional<MomentumRule> momentum = codec.Momentum(/*grad_scale=*/1);
   if (!momentum.has_value()) return 1;

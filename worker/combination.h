@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "absl/status/status.h"
@@ -48,6 +49,10 @@ std::optional<wire::StoreMode> FindStoreMode(std::string_view type);
 // InvalidArgument: says what does not go with what, and why.
 [[nodiscard]] absl::Status CheckClipping(std::string_view type,
                                          const wire::OptimizerSpec& optimizer, const Codec* codec);
+
+// Returns what is questionable about a combination that works, with what to do instead; "" if
+// nothing is.
+std::string WarningOf(const Combination& combination);
 
 // Returns the factor for weight decay where `codec` applies the momentum in place of `optimizer`
 // (nullopt: SGD). Momentum SGD passes the decay through its momentum too, so that 1 / (1 - mu)

@@ -65,11 +65,13 @@ DEFINE_double(clip_norm, kDefaults.clip_norm,
               "norm by the servers, which step no weight before all gradients have arrived; "
               "dist_sync; 0: no clipping");
 DEFINE_string(compression, "none",
-              "NAME[:option=value,...], as 1bit, 2bit:threshold=0.5 or topk:ratio=0.01; none: full "
-              "precision");
+              "NAME[:option=value,...], as 1bit, 2bit:threshold=0.5 or topk:ratio=0.01; with Adam, "
+              "qsgd:bits=4,norm=max,error_feedback=on, or 1bit beside --optimizer=onebit_adam; "
+              "none: full precision");
 DEFINE_bool(dry_run, false, "check the flags and do nothing");
 DEFINE_string(threshold, "auto",
-              "tensors of at least this many fp32 bytes are compressed (0: all), or auto");
+              "tensors of at least this many fp32 bytes are compressed (0: all, which costs 1bit "
+              "accuracy), or auto");
 DEFINE_string(policy, kStoreDefaults.policy,
               "what decides which codec a push uses: threshold (--compression and --threshold), or "
               "a policy that adapts, as lgreco:codec=topk");

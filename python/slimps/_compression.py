@@ -43,6 +43,11 @@ class Compression(NamedTuple):
         return self.codec.partition(":")[0] not in ("powersgd", "thc", "signsgd")
 
     @property
+    def is_one_bit(self) -> bool:
+        """True if pushes are `1bit`, by whatever options."""
+        return self.codec.partition(":")[0] == "1bit"
+
+    @property
     def counts_signs(self) -> bool:
         """True if the servers count signs, which have no scale."""
         return self.codec.partition(":")[0] == "signsgd"

@@ -77,6 +77,11 @@ class StoreBase:
         return self._store.is_capable(capability.lower())
 
     @property
+    def codec_is_one_bit(self) -> bool:
+        """True if pushes are `1bit`."""
+        return self._compression.is_one_bit
+
+    @property
     def codec_has_momentum(self) -> bool:
         """True if the codec of pushes applies momentum (dgc); then the optimizer must not."""
         return self._compression.momentum

@@ -319,6 +319,26 @@ TEST(StoreUse, WorkersWhoseCodecsDifferAreToldOnceWhoHasWhich) {
   }
 }
 
+TEST(StoreUse, OneBitWithAdamIsWarnedOfOnceWhicheverIsSetFirst) {
+  for (const bool codec_first : {true, false}) {
+    LoggedLines lines;
+    ClusterOptions options{.workers = 2, .servers = 1};
+    options.store.fixed_threshold_bytes = 0;
+    InProcessCluster(options).RunWorkers([&](KVStore& store) {
+      wire::OptimizerSpec adam;
+      adam.set_kind(wire::OptimizerSpec::ADAM);
+      adam.set_beta1(0.9);
+      adam.set_beta2(0.999);
+      if (codec_first) ASSERT_STATUS_OK(store.SetGradientCompression("1bit"));
+      ASSERT_STATUS_OK(store.SetOptimizer(adam));
+      ASSERT_STATUS_OK(store.SetOptimizer(adam));
+      if (!codec_first) ASSERT_STATUS_OK(store.SetGradientCompression("1bit"));
+      ASSERT_STATUS_OK(store.Barrier());
+    });
+    EXPECT_EQ(lines.CountOf("codec 1bit with optimizer adam"), 1u) << codec_first;
+  }
+}
+
 TEST(StoreUse, SumOverWorkersIsInEveryonesHands) {
   InProcessCluster cluster({.workers = 3, .servers = 1});
   cluster.RunWorkers([](KVStore& store) {

@@ -67,6 +67,21 @@ TEST(Combination, OneBitAdamTakesNoPolicyThatAdapts) {
                     HasSubstr("expected threshold")));
 }
 
+TEST(Combination, OneBitWithAdamIsWarnedOf) {
+  const auto one_bit = MakeCodecOrDie("1bit"), four_bits = MakeCodecOrDie("qsgd:bits=4");
+  for (const auto kind : {wire::OptimizerSpec::ADAM, wire::OptimizerSpec::ADAMW}) {
+    const wire::OptimizerSpec adam = Optimizer(kind);
+    EXPECT_THAT(WarningOf({.codec = one_bit.get(), .optimizer = adam}),
+                AllOf(HasSubstr("freeze_after=\"auto\""), HasSubstr("qsgd:bits=4")));
+    EXPECT_EQ(WarningOf({.codec = four_bits.get(), .optimizer = adam}), "");
+    EXPECT_EQ(WarningOf({.optimizer = adam}), "");
+  }
+  for (const auto kind : {wire::OptimizerSpec::SGD, wire::OptimizerSpec::ONEBIT_ADAM}) {
+    EXPECT_EQ(WarningOf({.codec = one_bit.get(), .optimizer = Optimizer(kind)}), "");
+  }
+  EXPECT_EQ(WarningOf({.codec = one_bit.get()}), "");
+}
+
 TEST(Combination, BoundedStalenessHasNoRoundsInCommonEither) {
   const auto codec = MakeCodecOrDie("1bit"), signsgd = MakeCodecOrDie("signsgd");
   const wire::OptimizerSpec sgd = Optimizer(wire::OptimizerSpec::SGD, 0.9);

@@ -341,9 +341,14 @@ std::string CodecChoice::Description() const {
   return absl::StrCat(push, ", pulls ", pull_codec_->spec().ToString());
 }
 
-void CodecChoice::WarnOfCodec() const {
-  const std::string warning = plan()->compressor().Warning();
-  if (node_->rank() == 0 && !warning.empty()) LOG(WARNING) << warning;
+void CodecChoice::WarnOfCodec() {
+  if (node_->rank() != 0) return;
+  const Codec& codec = plan()->compressor();
+  const std::string with_optimizer = WarningOf({.codec = &codec, .optimizer = optimizer()});
+  for (const std::string& warning : {codec.Warning(), with_optimizer}) {
+    MutexLock lock(&mutex_);
+    if (!warning.empty() && told_.insert(warning).second) LOG(WARNING) << warning;
+  }
 }
 
 void CodecChoice::WarnOfDifference(const std::string& difference) {

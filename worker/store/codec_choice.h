@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -109,8 +110,9 @@ class CodecChoice final {
   // threshold counts if the codec has phases.
   std::string Description() const;
 
-  // Logs, on rank 0, what is questionable about the codec. REQUIRES: the worker has joined.
-  void WarnOfCodec() const;
+  // Logs once, on rank 0, what is questionable about the codec, and about it with the optimizer.
+  // REQUIRES: the worker has joined.
+  void WarnOfCodec();
 
   // Logs once in which ways the workers' compression differs. Empty: it does not.
   void WarnOfDifference(const std::string& difference);
@@ -149,6 +151,7 @@ class CodecChoice final {
   Chosen chosen_ ABSL_GUARDED_BY(mutex_);  // of the newest plan
   std::optional<wire::OptimizerSpec> optimizer_ ABSL_GUARDED_BY(mutex_);
   std::string told_difference_ ABSL_GUARDED_BY(mutex_);  // between workers' compression
+  std::set<std::string> told_ ABSL_GUARDED_BY(mutex_);   // by WarnOfCodec
 };
 
 }  // namespace slimps

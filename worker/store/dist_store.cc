@@ -168,6 +168,7 @@ absl::Status DistStore::SetOptimizer(const wire::OptimizerSpec& spec) {
   const bool goes_on = node_.returning() && (keys_.empty() || rank_return_->rounds() > 0);
   if (rank() == 0 && !goes_on) SLIMPS_RETURN_IF_ERROR(SendOptimizer(spec));
   codecs_.UseOptimizer(spec);
+  codecs_.WarnOfCodec();
   return absl::OkStatus();
 }
 

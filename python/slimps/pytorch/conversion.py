@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Mapping, Sequence, Union
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Sequence, Union
 
+from slimps import _said_once
 from slimps import optimizer as _optimizer
 from slimps.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from slimps import kv
 
 # _TAKEN: the options that the servers have. _FIXED: options that the servers lack, with the value
 # that they must have. Other options do not matter: how torch computes (foreach, fused), a
@@ -44,6 +48,19 @@ def _options(optimizer: Any, kind: str, by_group: Sequence[str]) -> Dict[str, An
 def is_torchs(optimizer: Any) -> bool:
     """True if the optimizer's class is one of torch's own, not another class of the same name."""
     return type(optimizer).__module__.startswith("torch.optim.")
+
+
+def warn_of_one_bit(optimizer: Any, store: kv.KVStore) -> None:
+    """Warns once, on rank 0, if plain `1bit` carries the gradients of Adam or AdamW."""
+    kind = type(optimizer).__name__
+    if store.rank == 0 and store.codec_is_one_bit and kind in ("Adam", "AdamW"):
+        _said_once.warn(
+            "1bit with Adam",
+            'compression="1bit" with %s: the variance grows by what the codec adds to gradients, '
+            "so the loss stays behind; expected 1-bit Adam, "
+            'DistributedOptimizer(..., freeze_after="auto"), or four bits, '
+            'compression="qsgd:bits=4,norm=max,error_feedback=on"' % kind,
+        )
 
 
 def convert(

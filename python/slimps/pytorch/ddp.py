@@ -13,7 +13,7 @@ import torch
 
 from slimps import _compression, kv, native
 from slimps.errors import FailedPreconditionError, InvalidArgumentError
-from slimps.pytorch import gpu, params, script_rows
+from slimps.pytorch import conversion, gpu, params, script_rows
 
 if TYPE_CHECKING:
     GradBucket = Any  # torch's types lack it
@@ -116,6 +116,8 @@ class CommHookState:
             raise InvalidArgumentError(
                 "CommHookState: expected a dist_sync store, got %s" % self.store.type
             )
+        if optimizer is not None:
+            conversion.warn_of_one_bit(optimizer, self.store)
         self._names: Dict[int, str] = {
             id(parameter): "gradient/" + name for name, parameter in wanted
         }

@@ -35,7 +35,8 @@ class DistributedOptimizer(clipping.ClipsNorm, wrapped.WrappedOptimizer):
                       from the shape. None: names by group and place. Parameters that `optimizer`
                       does not step, or that need no gradient, get rank 0's values once
     compression, threshold, policy, pull_compression, pull_threshold, and all other options
-                      the options of slimps.kv.create
+                      the options of slimps.kv.create. compression="1bit" is for SGD; Adam's models
+                      want freeze_after beside it, or four bits (a warning says so)
     backup_model      True: SlimGC's backup model. The next forward pass starts from this worker's
                       own step while the round is under way, which costs exactly one round of lag.
                       False: step() waits for the round
@@ -152,6 +153,8 @@ class DistributedOptimizer(clipping.ClipsNorm, wrapped.WrappedOptimizer):
                 pull_threshold=pull_threshold,
             ),
         )
+        if freeze_after is None:
+            conversion.warn_of_one_bit(optimizer, self.store)
         spec.rescale_grad = self.store.unscale
         # Longer than the store's timeout, so that the store's error, which says more, comes first.
         settings.timeout_s = self.store.timeout_s + 5

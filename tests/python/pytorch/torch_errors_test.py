@@ -7,6 +7,7 @@ import slimps
 import slimps.torch
 import torch
 import torch_one_worker
+from slimps import _said_once
 from slimps.pytorch import conversion
 from torch_one_worker import model_and_sgd, refused, wrap
 
@@ -217,3 +218,27 @@ def test_closing_twice():
 def test_a_store_that_is_not_there():
     with refused("expected one that is open, found 0", slimps.FailedPreconditionError):
         slimps.torch.broadcast_parameters(torch.nn.Linear(2, 2).named_parameters())
+
+
+@pytest.mark.parametrize(
+    "codec, made, settings, warned",
+    [
+        ("1bit", torch.optim.Adam, {}, True),
+        ("1bit:scaling=l1", torch.optim.AdamW, {}, True),
+        ("1bit", torch.optim.Adam, {"freeze_after": 3}, False),
+        ("1bit", torch.optim.SGD, {}, False),
+        ("qsgd:bits=4", torch.optim.Adam, {}, False),
+    ],
+    ids=["adam", "adamw", "onebit_adam", "sgd", "qsgd"],
+)
+def test_one_bit_with_adam_is_warned_of_once(monkeypatch, recwarn, codec, made, settings, warned):
+    monkeypatch.setattr(_said_once, "_said", set())
+    model = torch.nn.Linear(3, 2)
+    optimizer = made(model.parameters(), lr=0.1)
+    with jobs.lone_store(compression=codec, threshold=0, pull_threshold=0) as store:
+        wrap(store, model, optimizer, **settings)
+    with jobs.lone_store(compression=codec, threshold=0) as store:
+        slimps.torch.CommHookState(model.named_parameters(), store=store, optimizer=optimizer)
+    told = [str(one.message) for one in recwarn.list if "the variance grows" in str(one.message)]
+    assert len(told) == (warned or bool(settings)), told  # the hook knows no freeze_after
+    assert all('freeze_after="auto"' in one and "qsgd:bits=4" in one for one in told)
