@@ -44,7 +44,7 @@ inline constexpr size_t kPreludeBytes = 8;
 
 enum class PayloadHashing { kOff, kXxh3 };
 
-// Attaches `payload` to `item`, which is an InitItem, PushItem or PullReplyItem of message->header:
+// Attaches `payload` to `item`, an InitItem, PushItem, PullReplyItem or Relay of message->header:
 // fills in the item's payload_bytes and payload_hash. An empty payload adds no part.
 // REQUIRES: called in the order of the items.
 template <typename Item>

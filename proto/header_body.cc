@@ -59,6 +59,10 @@ void GiveBody(wire::Header::BodyCase body, wire::Header* header) {
       return header->set_allocated_persist(new wire::Persist);
     case wire::Header::kCheckpoint:
       return header->set_allocated_checkpoint(new wire::Checkpoint);
+    case wire::Header::kPart:
+      return header->set_allocated_part(new wire::Part);
+    case wire::Header::kRelay:
+      return header->set_allocated_relay(new wire::Relay);
     case wire::Header::BODY_NOT_SET:
       return header->clear_body();
   }

@@ -17,7 +17,7 @@ namespace slimps {
 
 // True if `field` of a header is one of its bodies.
 [[nodiscard]] constexpr bool IsBody(int field) {
-  return field >= wire::Header::kRegister && field <= wire::Header::kCheckpoint;
+  return field >= wire::Header::kRegister && field <= wire::Header::kRelay;
 }
 
 // Replaces the body that *header has by an empty one. Throws std::bad_alloc; *header then still has

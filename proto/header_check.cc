@@ -32,6 +32,7 @@ size_t MaxBytes(const pb::FieldDescriptor& field, const Limits& limits) {
   if (field.full_name() == "slimps.wire.PullItem.rows") return limits.max_row_bytes;
   if (field.full_name() == "slimps.wire.CodecMap.policy_state") return limits.max_state_bytes;
   if (field.full_name() == "slimps.wire.Heartbeat.report") return limits.max_report_bytes;
+  if (field.full_name() == "slimps.wire.Part.piece") return limits.max_part_bytes;
   return limits.max_text_bytes;
 }
 
@@ -268,6 +269,23 @@ absl::Status CheckPullItems(const Items& items, const Limits& limits) {
   return absl::OkStatus();
 }
 
+absl::Status CheckPart(const wire::Part& part, const Limits& limits) {
+  const size_t most = kWholeLimits.max_header_bytes / limits.max_part_bytes;
+  if (part.number() < part.parts() && part.parts() <= most && !part.piece().empty()) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat("part ", part.number(), " of ", part.parts(),
+                                                 " with ", part.piece().size(),
+                                                 " bytes, expected a piece of at most ", most));
+}
+
+absl::Status CheckRelay(const wire::Relay& relay, const Limits& limits) {
+  if (relay.payload_bytes() <= limits.max_message_bytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "relay of chunk ", relay.chunk(), ": declares a payload of ", relay.payload_bytes(),
+      " bytes, over the message limit of ", limits.max_message_bytes));
+}
+
 absl::Status CheckBody(const wire::Header& header, const Limits& limits) {
   switch (header.body_case()) {
     case wire::Header::BODY_NOT_SET:
@@ -288,6 +306,10 @@ absl::Status CheckBody(const wire::Header& header, const Limits& limits) {
         SLIMPS_RETURN_IF_ERROR(CheckKeyInfo(info, limits));
       }
       return absl::OkStatus();
+    case wire::Header::kPart:
+      return CheckPart(header.part(), limits);
+    case wire::Header::kRelay:
+      return CheckRelay(header.relay(), limits);
     default:
       return absl::OkStatus();
   }
@@ -327,6 +349,12 @@ std::vector<PayloadClaim> PayloadClaims(const wire::Header& header) {
       break;
     case wire::Header::kPushPull:
       AppendClaims(header.push_pull().push(), &claims);
+      break;
+    case wire::Header::kRelay:
+      if (header.relay().payload_bytes() > 0) {
+        claims.push_back(
+            {.bytes = header.relay().payload_bytes(), .hash = header.relay().payload_hash()});
+      }
       break;
     default:
       break;

@@ -23,6 +23,7 @@ struct Limits {
   size_t max_row_bytes = size_t{256} << 10;     // of PullItem.rows
   size_t max_state_bytes = size_t{512} << 10;   // of CodecMap.policy_state
   size_t max_report_bytes = size_t{256} << 10;  // of Heartbeat.report
+  size_t max_part_bytes = size_t{64} << 10;     // of Part.piece
   size_t max_text_bytes = 16384;                // of any other string
   size_t max_shape_dims = 16;
   size_t max_partitions = 65536;              // of one key
@@ -30,6 +31,12 @@ struct Limits {
 };
 
 inline constexpr Limits kDefaultLimits{};
+
+// The limits of a message that travels in parts (proto/message_parts.h). What a header says of each
+// tensor of the largest model that the scheduler accepts is within them.
+inline constexpr Limits kWholeLimits{.max_header_bytes = size_t{32} << 20,
+                                     .max_items = size_t{1} << 18,
+                                     .max_state_bytes = size_t{16} << 20};
 
 // Bounds the update count of an optimizer's state that is put back, so that counting on from there
 // cannot wrap around.

@@ -12,6 +12,7 @@
 #include "proto/base/trace/trace.h"
 #include "proto/limits.h"
 #include "proto/net/membership/node_name.h"
+#include "proto/net/send_in_parts.h"
 
 namespace slimps {
 namespace {
@@ -198,8 +199,7 @@ void SchedulerService::Send(Outbox outbox, uint64_t epoch) {
       SetIncarnation(incarnation_, &header);
       header.set_membership_epoch(epoch);
     }
-    const absl::Status sent =
-        transport_->Send(outgoing.to, Message{.header = std::move(header), .payloads = {}});
+    const absl::Status sent = SendInParts(transport_, outgoing.to, std::move(header));
     if (sent.ok()) continue;
     Warn(absl::StrCat("cannot send: ", sent.ToString()));
     // NotFound: the transport has no such connection any more.

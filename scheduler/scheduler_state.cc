@@ -219,6 +219,17 @@ void SchedulerState::HandleMember(const Member& member, const wire::Header& head
     case wire::Header::kThresholdReport:
       if (agreements_.Handle(member, header, members_, out)) Note(member, header);
       return;
+    case wire::Header::kPart: {
+      const wire::NodeRef& node = member.entry.node();
+      const absl::StatusOr<std::optional<wire::Header>> whole =
+          parts_[{node.role(), node.rank()}].Add(header);
+      if (!whole.ok()) {
+        out->push_back({member.peer, ErrorReply(whole.status(), header.request_id())});
+      } else if (whole->has_value()) {
+        HandleMember(member, **whole, now, out);
+      }
+      return;
+    }
     case wire::Header::kGoodbye:
       return HandleGoodbye(member, header, now, out);
     case wire::Header::kError: {

@@ -27,6 +27,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "proto/base/clock.h"
+#include "proto/message_parts.h"
 #include "proto/net/identity/node_keys.h"
 #include "proto/net/transport.h"
 #include "proto/slimps.pb.h"
@@ -176,7 +177,8 @@ class SchedulerState final {
   Agreements agreements_;
   JoinLog joining_;
   std::vector<JournalEntry> entries_;
-  std::map<std::pair<wire::Role, uint32_t>, Report> reports_;  // by role and rank
+  std::map<std::pair<wire::Role, uint32_t>, Report> reports_;    // by role and rank
+  std::map<std::pair<wire::Role, uint32_t>, PartJoiner> parts_;  // likewise
   bool wants_details_ = false;
   std::string waits_;
 };

@@ -84,9 +84,8 @@ void ServerNode::RequestStop(const absl::Status& why) {
 }
 
 void ServerNode::OnMessage(PeerId from, Message message) {
-  const bool roster = message.header.has_roster();
   if (membership_.HandleMessage(from, message)) {
-    if (roster) service_.SetRoster(membership_.roster());
+    if (message.header.has_roster()) service_.SetRoster(membership_.roster());
     membership_.SetSavedEpoch(service_.saved_epoch());
     return;
   }

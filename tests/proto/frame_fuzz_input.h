@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "proto/frame.h"
+#include "proto/message_parts.h"
 
 namespace slimps {
 
@@ -51,6 +52,8 @@ inline void CheckFuzzInput(std::span<const std::byte> input) {
   std::vector<std::span<const std::byte>> again;
   for (const Payload& part : *frame) again.push_back(part.bytes());
   if (!ParseFrame(again, kDefaultLimits).ok()) std::abort();
+  // Any part may come, and what it completes may be anything.
+  if (header->has_part()) (void)PartJoiner().Add(*header);
 }
 
 }  // namespace slimps

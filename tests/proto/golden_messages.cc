@@ -221,6 +221,17 @@ void AddCheckpoints(const std::function<Message*(const char*)>& add) {
   checkpoint->set_id(0x0123456789abcdef);
   checkpoint->set_folder("/saved/step-000000100");
   checkpoint->add_files("server-0.images");
+  wire::Part* part = add("parts/part")->header.mutable_part();
+  part->set_hash(0x0123456789abcdef);
+  part->set_number(1);
+  part->set_parts(3);
+  part->set_piece("bytes");
+  Message* chunk = add("parts/relay");
+  wire::Relay* relay = chunk->header.mutable_relay();
+  relay->set_broadcast(0x0123456789abcdef);
+  relay->set_chunk(3);
+  relay->set_takers(1);
+  AttachPayload(relay, BytesPayload("bytes"), PayloadHashing::kXxh3, chunk);
   wire::CheckpointFile* written = add("checkpoints/ack")->header.mutable_ack()->mutable_written();
   written->set_name("server-0.images");
   written->set_bytes(4711);

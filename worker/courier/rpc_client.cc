@@ -8,6 +8,7 @@
 #include "proto/base/clock.h"
 #include "proto/base/status_copy.h"
 #include "proto/base/status_macros.h"
+#include "proto/net/send_in_parts.h"
 #include "proto/status_proto.h"
 
 namespace slimps {
@@ -19,9 +20,9 @@ absl::Status StatusIn(const wire::Header& answer) {
 
 }  // namespace
 
-absl::StatusOr<wire::Header> RpcClient::Ask(const std::function<PeerId()>& find,
-                                            wire::Header question, absl::Duration timeout,
-                                            const std::string& what, Patience patience) {
+absl::StatusOr<Message> RpcClient::Ask(const std::function<PeerId()>& find, Message question,
+                                       absl::Duration timeout, const std::string& what,
+                                       Patience patience) {
   const SteadyTime deadline = clock_->Now() + timeout;
   uint64_t id = 0;
   {
@@ -29,10 +30,12 @@ absl::StatusOr<wire::Header> RpcClient::Ask(const std::function<PeerId()>& find,
     id = next_id_++;
     pending_[id].patience = patience;  // references into the map stay valid until the erase below
   }
-  question.set_request_id(id);
+  question.header.set_request_id(id);
   bool answered = false;
   while (!answered && clock_->Now() < deadline) {
-    const absl::Status sent = transport_->Send(find(), Message{.header = question, .payloads = {}});
+    const absl::Status sent = question.payloads.empty()
+                                  ? SendInParts(transport_, find(), question.header)
+                                  : transport_->Send(find(), question);
     MutexLock lock(&mutex_);
     // A full queue is no failure: the loop sends again after the interval.
     const bool is_retried = absl::IsResourceExhausted(sent) ||
@@ -50,12 +53,12 @@ absl::StatusOr<wire::Header> RpcClient::Ask(const std::function<PeerId()>& find,
   }
   MutexLock lock(&mutex_);
   Pending& pending = pending_.at(id);
-  const std::optional<wire::Header> answer = std::move(pending.answer);
+  std::optional<Message> answer = std::move(pending.answer);
   const std::string refusal = std::move(pending.refusal);
   pending_.erase(id);
   if (answer.has_value()) {
-    SLIMPS_RETURN_IF_ERROR(Prefixed(StatusIn(*answer), what));
-    return *answer;
+    SLIMPS_RETURN_IF_ERROR(Prefixed(StatusIn(answer->header), what));
+    return *std::move(answer);
   }
   SLIMPS_RETURN_IF_ERROR(failed_);
   return absl::DeadlineExceededError(absl::StrCat(
@@ -73,7 +76,7 @@ bool RpcClient::HandleMessage(const Message& message) {
     pending.refusal = std::string(status.message());
     return true;
   }
-  if (!pending.answer) pending.answer = message.header;
+  if (!pending.answer) pending.answer = message;
   settled_.NotifyAll();
   return true;
 }

@@ -43,7 +43,8 @@ class RpcClient final {
   // The status of FailAll is returned.
   [[nodiscard]] absl::StatusOr<wire::Header> Call(PeerId to, wire::Header question,
                                                   absl::Duration timeout, const std::string& what) {
-    return Ask([to] { return to; }, std::move(question), timeout, what, Patience::kNone);
+    return HeaderOf(Exchange([to] { return to; }, {.header = std::move(question), .payloads = {}},
+                             timeout, what, /*may_return=*/false));
   }
 
   // The same for a server that may be started again. `find` returns its present connection. Repeats
@@ -53,7 +54,17 @@ class RpcClient final {
                                                            wire::Header question,
                                                            absl::Duration timeout,
                                                            const std::string& what) {
-    return Ask(find, std::move(question), timeout, what, Patience::kMayReturn);
+    return HeaderOf(Exchange(find, {.header = std::move(question), .payloads = {}}, timeout, what,
+                             /*may_return=*/true));
+  }
+
+  // Asks a question that has payloads, or whose answer has. As CallReturning if `may_return`, else
+  // as Call.
+  [[nodiscard]] absl::StatusOr<Message> Exchange(const std::function<PeerId()>& find,
+                                                 Message question, absl::Duration timeout,
+                                                 const std::string& what, bool may_return) {
+    return Ask(find, std::move(question), timeout, what,
+               may_return ? Patience::kMayReturn : Patience::kNone);
   }
 
   // Returns true if `message` answered a question of this client.
@@ -66,13 +77,16 @@ class RpcClient final {
   enum class Patience { kNone, kMayReturn };
   struct Pending {
     Patience patience = Patience::kNone;
-    std::optional<wire::Header> answer;
+    std::optional<Message> answer;
     std::string refusal;  // the message of the last Unavailable
   };
 
-  absl::StatusOr<wire::Header> Ask(const std::function<PeerId()>& find, wire::Header question,
-                                   absl::Duration timeout, const std::string& what,
-                                   Patience patience);
+  static absl::StatusOr<wire::Header> HeaderOf(absl::StatusOr<Message> answer) {
+    if (!answer.ok()) return answer.status();
+    return std::move(answer->header);
+  }
+  absl::StatusOr<Message> Ask(const std::function<PeerId()>& find, Message question,
+                              absl::Duration timeout, const std::string& what, Patience patience);
 
   Transport* const transport_;
   const absl::Duration retry_interval_;

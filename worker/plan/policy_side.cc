@@ -85,8 +85,8 @@ absl::Status PolicySide::CheckReportSize(size_t tensors, size_t levels) const {
   };
   SLIMPS_RETURN_IF_ERROR(check("a worker's report",
                                tensors * kTensorReportBytes + levels * kLevelReportBytes,
-                               kDefaultLimits.max_header_bytes));
-  return check("its state", tensors * kTensorStateBytes, kDefaultLimits.max_state_bytes);
+                               kWholeLimits.max_header_bytes - kWholeLimits.max_state_bytes));
+  return check("its state", tensors * kTensorStateBytes, kWholeLimits.max_state_bytes);
 }
 
 void PolicySide::Begin(std::vector<TensorInfo> tensors, const wire::CodecMap& first) {

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/status_macros.h"
+#include "worker/courier/coalescer.h"
 
 namespace slimps {
 
@@ -168,10 +169,18 @@ void PullMerger::AddRequest(Reply reply, ByServer* by_server) {
 }
 
 void PullMerger::Dispatch(ByServer by_server, Courier::Sender sender) {
+  Coalescer batches;
+  const auto send = [&](std::vector<Batch> full) {
+    for (Batch& batch : full) {
+      courier_->Dispatch(batch.server, std::move(batch.items), batch.priority, sender);
+    }
+  };
   for (auto& [server, items] : by_server) {
-    if (items.empty()) continue;
-    courier_->Dispatch(server, std::move(items), Courier::kBeforeAll, sender);
+    for (OutgoingItem& item : items) {
+      send(batches.Add(server, std::move(item), Courier::kBeforeAll));
+    }
   }
+  send(batches.TakeAll());
 }
 
 // ---- answers ------------------------------------------------------------------------------------

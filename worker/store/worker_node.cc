@@ -9,6 +9,7 @@
 #include "glog/logging.h"
 #include "proto/base/status_macros.h"
 #include "proto/net/membership/node_name.h"
+#include "proto/net/send_in_parts.h"
 #include "proto/status_proto.h"
 #include "worker/store/guarded_store.h"
 
@@ -154,9 +155,8 @@ bool WorkerNode::IsOfUnknownProcess(PeerId from, const wire::Header& header) {
 }
 
 void WorkerNode::OnMessage(PeerId from, Message message) {
-  const bool is_roster = message.header.has_roster();
   if (membership_.HandleMessage(from, message)) {
-    if (is_roster && ready_.load()) FollowRoster();
+    if (message.header.has_roster() && ready_.load()) FollowRoster();
     return;
   }
   if (IsOfUnknownProcess(from, message.header)) return;
@@ -303,17 +303,22 @@ absl::Status WorkerNode::Persist() {
 absl::StatusOr<wire::Header> WorkerNode::AskServer(uint32_t server, const wire::Header& message,
                                                    absl::Duration timeout,
                                                    const std::string& what) {
-  const std::string at = absl::StrCat(what, " at server ", server);
-  if (!membership_.servers_may_return()) {
-    return rpc_.Call(servers_.PeerOf(server), message, timeout, at);
-  }
+  SLIMPS_ASSIGN_OR_RETURN(Message answer,
+                          ExchangeWith(server, {.header = message, .payloads = {}}, timeout, what));
+  return std::move(answer.header);
+}
+
+absl::StatusOr<Message> WorkerNode::ExchangeWith(uint32_t server, Message question,
+                                                 absl::Duration timeout, const std::string& what) {
+  const bool may_return = membership_.servers_may_return();
   // A call must not overtake what the server is sent again: it may end the worker, or change what
   // later rounds compute.
-  const auto find = [this, server] {
-    courier_->AwaitReplays(options_.timeout);
+  const auto find = [this, server, may_return] {
+    if (may_return) courier_->AwaitReplays(options_.timeout);
     return servers_.PeerOf(server);
   };
-  return rpc_.CallReturning(find, message, timeout, at);
+  return rpc_.Exchange(find, std::move(question), timeout,
+                       absl::StrCat(what, " at server ", server), may_return);
 }
 
 absl::Status WorkerNode::CallServers(const wire::Header& message, const std::string& what) {
@@ -324,8 +329,8 @@ absl::Status WorkerNode::CallServers(const wire::Header& message, const std::str
 }
 
 void WorkerNode::Report(wire::ThresholdReport report) {
-  Message message{.header = membership_.StartReport(report), .payloads = {}};
-  const absl::Status sent = transport_->Send(membership_.scheduler(), std::move(message));
+  const absl::Status sent =
+      SendInParts(transport_.get(), membership_.scheduler(), membership_.StartReport(report));
   if (!sent.ok()) Fail(sent, Cause::kOurs);
 }
 

@@ -103,6 +103,11 @@ class WorkerNode final : private MessageSink {
                                                        absl::Duration timeout,
                                                        const std::string& what);
 
+  // Same, for a question that has payloads or whose answer has.
+  [[nodiscard]] absl::StatusOr<Message> ExchangeWith(uint32_t server, Message question,
+                                                     absl::Duration timeout,
+                                                     const std::string& what);
+
   // Waits until the servers' snapshots have all that they have counted of this worker. Returns at
   // once if no server may be started again.
   [[nodiscard]] absl::Status Persist();

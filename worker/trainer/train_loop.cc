@@ -64,20 +64,6 @@ void AddRows(size_t count, size_t every, std::vector<EpochReport>* rows, uint64_
   }
 }
 
-// A barrier carries few numbers (Limits::max_items). A run of very many epochs has more.
-absl::StatusOr<std::vector<double>> SumInParts(const std::vector<double>& mine, KVStore* store) {
-  constexpr size_t kSummedAtOnce = 8192;
-  std::vector<double> sums;
-  for (size_t at = 0; at < mine.size(); at += kSummedAtOnce) {
-    const std::span<const double> rest = std::span(mine).subspan(at);
-    const std::span<const double> part = rest.first(std::min(kSummedAtOnce, rest.size()));
-    SLIMPS_ASSIGN_OR_RETURN(const std::vector<double> got,
-                            store->AllReduceSum({part.begin(), part.end()}));
-    sums.insert(sums.end(), got.begin(), got.end());
-  }
-  return sums;
-}
-
 // Sums the totals of all workers at the scheduler. Durations travel as seconds.
 absl::Status SumOverWorkers(const TrainOptions& options, size_t steps_per_epoch, KVStore* store,
                             TrainingReport* report) {
@@ -110,7 +96,7 @@ absl::Status SumOverWorkers(const TrainOptions& options, size_t steps_per_epoch,
   for (const absl::Duration* duration : durations) {
     mine.push_back(absl::ToDoubleSeconds(*duration));
   }
-  SLIMPS_ASSIGN_OR_RETURN(const std::vector<double> sums, SumInParts(mine, store));
+  SLIMPS_ASSIGN_OR_RETURN(const std::vector<double> sums, store->AllReduceSum(mine));
   if (sums.size() != mine.size()) {
     return absl::InternalError(
         absl::StrCat("sum over workers: expected ", mine.size(), " numbers, got ", sums.size()));

@@ -14,6 +14,7 @@
 #include "proto/limits.h"
 #include "proto/net/address.h"
 #include "proto/net/membership/node_name.h"
+#include "proto/net/send_in_parts.h"
 
 namespace slimps {
 namespace {
@@ -183,9 +184,7 @@ void Membership::Send(std::vector<wire::Header> headers) {
   const wire::Header envelope = MakeHeader();
   for (wire::Header& header : headers) {
     header.MergeFrom(envelope);
-    const absl::Status sent =
-        transport_->Send(to, Message{.header = header, .payloads = {}},
-                         {.priority = kControlPriority, .on_handed_over = nullptr});
+    const absl::Status sent = SendInParts(transport_, to, header, kControlPriority);
     // A message that cannot be queued now is repeated later. A scheduler that stays away is noticed
     // by its silence. A message that breaks a limit breaks it every time, so its wait ends now.
     if (!absl::IsInvalidArgument(sent)) continue;
@@ -200,6 +199,7 @@ bool Membership::HandleMessage(PeerId from, Message& message) {
   MembershipState::Actions actions;
   {
     MutexLock lock(&mutex_);
+    if (message.header.has_part() && !Complete(from, &message.header)) return true;
     if (!scheduler_.has_value() || from != *scheduler_) {
       // Only the scheduler may send these. From anyone else they are dropped here.
       switch (message.header.body_case()) {
@@ -219,6 +219,15 @@ bool Membership::HandleMessage(PeerId from, Message& message) {
   }
   Carry(std::move(actions));
   return consumed;
+}
+
+bool Membership::Complete(PeerId from, wire::Header* header) {
+  if (from != scheduler_) return false;
+  absl::StatusOr<std::optional<wire::Header>> whole = parts_.Add(*header);
+  if (!whole.ok()) LOG(WARNING) << "dropped a message of the scheduler: " << whole.status();
+  if (!whole.ok() || !whole->has_value()) return false;
+  *header = **std::move(whole);
+  return true;
 }
 
 void Membership::AllowKeys() {

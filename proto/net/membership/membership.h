@@ -33,6 +33,7 @@
 #include "proto/base/out_of_memory.h"
 #include "proto/base/thread.h"
 #include "proto/incarnation.h"
+#include "proto/message_parts.h"
 #include "proto/net/identity/allowed_keys.h"
 #include "proto/net/membership/membership_state.h"
 #include "proto/net/transport.h"
@@ -109,8 +110,9 @@ class Membership final {
 
   // Handles a message. Call it for each message that arrives, on the I/O thread. Returns true if
   // the message was the membership's own and is consumed: Welcome, Roster, Heartbeat,
-  // BarrierRelease, NodeDown, Shutdown, or a reply to one of its requests. Messages of these kinds
-  // from any node but the scheduler are dropped.
+  // BarrierRelease, NodeDown, Shutdown, a reply to one of its requests, or a Part. Messages of
+  // these kinds from any node but the scheduler are dropped. The last part of a message turns
+  // `message` into the whole, which is then handled.
   bool HandleMessage(PeerId from, Message& message);
 
   // Ends Join with `why` if `to` is the scheduler and refuses this node's key. Call it when `to`
@@ -181,6 +183,8 @@ class Membership final {
   absl::Status Connect();
   void RunHeartbeats();
   void AddReport(std::vector<wire::Header>* headers) const;
+  // Turns a Part into the whole. Returns false if other parts are missing, or if it is dropped.
+  bool Complete(PeerId from, wire::Header* header) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void AllowKeys() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Waits for the outcome of the barrier until `deadline`. Returns nullopt if it is undecided then.
   std::optional<absl::StatusOr<std::vector<double>>> AwaitBarrier(
@@ -199,6 +203,7 @@ class Membership final {
   CondVar changed_;  // notified after every step of state_
   MembershipState state_ ABSL_GUARDED_BY(mutex_);
   std::optional<PeerId> scheduler_ ABSL_GUARDED_BY(mutex_);
+  PartJoiner parts_ ABSL_GUARDED_BY(mutex_);  // of the scheduler
   std::function<void(absl::Status)> down_handler_ ABSL_GUARDED_BY(mutex_);
   bool down_told_ ABSL_GUARDED_BY(mutex_) = false;
   Reporter reporter_ ABSL_GUARDED_BY(mutex_);

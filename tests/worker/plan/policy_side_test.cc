@@ -247,9 +247,10 @@ TEST_F(PolicySideTest, PhasesAreFoundWhateverSizesAreLeftOut) {
 
 TEST_F(PolicySideTest, TheStateOfManyTensorsMustFitAMessage) {
   Begin(kLgreco);
-  EXPECT_TRUE(side_.CheckReportSize(4096, 0).ok());
-  EXPECT_THAT(std::string(side_.CheckReportSize(4097, 0).message()),
-              HasSubstr("its state of 4097 tensors takes up to 524416 bytes, expected at most"));
+  EXPECT_TRUE(side_.CheckReportSize(131072, 0).ok());
+  EXPECT_THAT(
+      std::string(side_.CheckReportSize(131073, 0).message()),
+      HasSubstr("its state of 131073 tensors takes up to 16777344 bytes, expected at most"));
 }
 
 }  // namespace

@@ -308,7 +308,9 @@ class FakeStore final : public KVStore {
   }
   absl::StatusOr<std::vector<double>> AllReduceSumFor(std::string_view,
                                                       const std::vector<double>& values) override {
-    if (values.size() > Limits().max_items) return absl::InvalidArgumentError("too many values");
+    if (values.size() > kWholeLimits.max_items) {
+      return absl::InvalidArgumentError("too many values");
+    }
     return server_->Sum(values);
   }
   absl::Status Wait() override {
