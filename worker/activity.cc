@@ -18,6 +18,7 @@ std::string ShownName(std::string_view function) {
   if (function == "PushSum" || function == "PushLent") return "push";
   if (function == "PullTo" || function == "PullAsync" || function == "PullOnto") return "pull";
   if (function == "AllReduceSumFor") return "all_reduce_sum";
+  if (function == "BroadcastBytes") return "broadcast";
   std::string name;
   for (const char letter : function) {
     if (absl::ascii_isupper(static_cast<unsigned char>(letter)) && !name.empty()) name += '_';

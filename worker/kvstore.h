@@ -359,6 +359,17 @@ class KVStore {
   [[nodiscard]] virtual absl::StatusOr<std::vector<double>> AllReduceSumFor(
       std::string_view purpose, const std::vector<double>& values) = 0;
 
+  // Makes the buffers of all workers equal to those of rank 0. Returns which ones of this worker's
+  // were written. Only buffers that differ on some worker travel, as they lie in memory, and no
+  // server keeps them. Collective, with equal numbers and sizes of buffers.
+  // REQUIRES: nothing else uses the buffers meanwhile.
+  // InvalidArgument (names the buffer): rank 0's has another size.
+  // Aborted: so it is on another worker.
+  [[nodiscard]] virtual absl::StatusOr<std::vector<bool>> BroadcastBytes(
+      std::span<const std::span<std::byte>> buffers) {
+    return std::vector<bool>(buffers.size());
+  }
+
   // Waits until everything pushed so far is acknowledged. Returns the first error. A codec whose
   // exchange has phases (powersgd) sends its payloads once every worker has pushed the round, so
   // this waits for the other workers' pushes of these rounds too.

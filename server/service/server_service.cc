@@ -205,6 +205,8 @@ void ServerService::Dispatch(PeerId from, Message message) {
       return HandlePersist(request.origin);
     case wire::Header::kCheckpoint:
       return HandleCheckpoint(request.origin, header.checkpoint());
+    case wire::Header::kRelay:
+      return HandleRelay(request);
     default:
       refused_messages_.fetch_add(1, std::memory_order_relaxed);
       return Refuse(from, header.request_id(),
@@ -328,6 +330,15 @@ void ServerService::HandleCheckpoint(const Origin& origin, const wire::Checkpoin
         SendAck(origin, status, written);
       });
   if (!waits.ok()) SendAck(origin, waits);
+}
+
+void ServerService::HandleRelay(Request& request) {
+  const wire::Relay& relay = request.message.header.relay();
+  absl::StatusOr<Payload> payload = request.TakePayload(relay.payload_bytes());
+  if (!payload.ok()) return SendAck(request.origin, payload.status());
+  for (Reply& reply : relay_.Handle(request.origin, relay, *std::move(payload))) {
+    SendReply(std::move(reply));
+  }
 }
 
 void ServerService::PostToAll(const Origin& origin,

@@ -34,6 +34,7 @@
 #include "server/round/waiting_bytes.h"
 #include "server/service/admission.h"
 #include "server/service/beginning.h"
+#include "server/service/byte_relay.h"
 #include "server/service/checkpointer.h"
 #include "server/service/directory.h"
 #include "server/service/parked_messages.h"
@@ -121,6 +122,7 @@ class ServerService final : public MessageSink {
   // Returns the shard of a partition that a worker asks about.
   absl::StatusOr<size_t> FindInitialised(const wire::InitItem& item) const;
   void HandleCheckpoint(const Origin& origin, const wire::Checkpoint& request);
+  void HandleRelay(Request& request);
   absl::StatusOr<size_t> DeclareInit(const Origin& origin, const wire::Init& init,
                                      const wire::InitItem& item, PartitionSpec* spec);
   // Sends one Error that tells nothing of the job or of this server, whatever the message holds.
@@ -151,6 +153,7 @@ class ServerService final : public MessageSink {
   std::optional<wire::StoreMode> mode_;  // that of the first Init or SetOptimizer
   std::optional<uint32_t> staleness_;    // that of the first Init
   ParkedMessages parked_;
+  ByteRelay relay_;
 
   // Counters publish nothing but themselves.
   std::atomic<uint64_t> saved_epoch_{0};

@@ -328,6 +328,26 @@ slimps_status slimps_all_reduce_sum(slimps_store* store, double* values, size_t 
   });
 }
 
+slimps_status slimps_broadcast_bytes(slimps_store* store, slimps_bytes* buffers, size_t count) {
+  return Await(__func__, store, [=](KVStore* open) -> absl::Status {
+    SLIMPS_ASSIGN_OR_RETURN(const std::span<slimps_bytes> given,
+                            slimps::ToSpan("buffers", buffers, count));
+    std::vector<std::span<std::byte>> spans;
+    for (const slimps_bytes& one : given) {
+      if (one.struct_size != sizeof(slimps_bytes)) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "buffers: expected struct_size ", sizeof(slimps_bytes), ", got ", one.struct_size));
+      }
+      SLIMPS_ASSIGN_OR_RETURN(const std::span<std::byte> span,
+                              slimps::ToSpan("data", static_cast<std::byte*>(one.data), one.bytes));
+      spans.push_back(span);
+    }
+    SLIMPS_ASSIGN_OR_RETURN(const std::vector<bool> written, open->BroadcastBytes(spans));
+    for (size_t i = 0; i < count; ++i) given[i].written = written[i] ? 1 : 0;
+    return absl::OkStatus();
+  });
+}
+
 slimps_status slimps_wait(slimps_store* store) {
   return Await(__func__, store, [](KVStore* open) { return open->Wait(); });
 }

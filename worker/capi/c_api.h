@@ -343,6 +343,21 @@ SLIMPS_API slimps_status slimps_barrier(slimps_store* store);
 /* A barrier that also replaces each of a few numbers by its sum over all workers. */
 SLIMPS_API slimps_status slimps_all_reduce_sum(slimps_store* store, double* values, size_t count);
 
+/* Bytes that slimps_broadcast_bytes makes equal. Since 1.10. */
+typedef struct slimps_bytes {
+  size_t struct_size; /* set by the caller: sizeof(slimps_bytes) */
+  void* data;         /* on the host; NULL if there are none */
+  size_t bytes;
+  int32_t written; /* set to 1 if `data` was written, else to 0 */
+} slimps_bytes;
+
+/* Makes the bytes of all workers equal to those of rank 0. Only what differs on some worker
+ * travels, as it lies in memory, and no server keeps it. Collective, with equal counts and sizes.
+ * In a job of one process it does nothing. Since 1.10.
+ * INVALID_ARGUMENT: rank 0's bytes have another size. ABORTED: so it is on another worker. */
+SLIMPS_API slimps_status slimps_broadcast_bytes(slimps_store* store, slimps_bytes* buffers,
+                                                size_t count);
+
 /* Waits until the servers have everything that was pushed. */
 SLIMPS_API slimps_status slimps_wait(slimps_store* store);
 

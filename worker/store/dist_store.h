@@ -40,6 +40,7 @@
 #include "worker/activity.h"
 #include "worker/combination.h"
 #include "worker/kvstore.h"
+#include "worker/store/broadcast/byte_broadcast.h"
 #include "worker/store/codec_choice.h"
 #include "worker/store/rank_return.h"
 #include "worker/store/row_traffic.h"
@@ -100,6 +101,10 @@ class DistStore final : public KVStore {
   absl::Status Barrier() override;
   absl::StatusOr<std::vector<double>> AllReduceSumFor(std::string_view purpose,
                                                       const std::vector<double>& values) override;
+  absl::StatusOr<std::vector<bool>> BroadcastBytes(
+      std::span<const std::span<std::byte>> buffers) override {
+    return slimps::BroadcastBytes(buffers, options_, &node_);
+  }
   absl::Status Wait() override;
   absl::Status Leave() override;
   absl::Status Close() override;

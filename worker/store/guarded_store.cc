@@ -225,6 +225,11 @@ absl::StatusOr<std::vector<double>> GuardedStore::AllReduceSumFor(
   return Guarded([&] { return store_->AllReduceSumFor(purpose, values); });
 }
 
+absl::StatusOr<std::vector<bool>> GuardedStore::BroadcastBytes(
+    std::span<const std::span<std::byte>> buffers) {
+  return Guarded([&] { return store_->BroadcastBytes(buffers); });
+}
+
 absl::Status GuardedStore::Wait() {
   return Guarded([&] { return store_->Wait(); });
 }

@@ -73,6 +73,8 @@ class GuardedStore final : public KVStore {
   absl::Status Barrier() override;
   absl::StatusOr<std::vector<double>> AllReduceSumFor(std::string_view purpose,
                                                       const std::vector<double>& values) override;
+  absl::StatusOr<std::vector<bool>> BroadcastBytes(
+      std::span<const std::span<std::byte>> buffers) override;
   absl::Status Wait() override;
   absl::Status Leave() override;
   absl::Status Close() override;

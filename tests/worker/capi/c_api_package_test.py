@@ -36,6 +36,7 @@ LATER = {
     "slimps_trace_finish": "8",
     "slimps_trace_span": "8",
     "slimps_trace_start": "8",
+    "slimps_broadcast_bytes": "10",
 }
 # As version 1.0 was.
 FIRST = os.path.abspath("tests/worker/capi/c_api_1_0")
