@@ -230,6 +230,25 @@ class KVStore(_checkpoint.Checkpointed):
         """
         return self._store.all_reduce_sum(values)
 
+    def broadcast_bytes(self, arrays: List[np.ndarray]) -> List[bool]:
+        """Makes arrays of bytes on all workers equal to rank 0's, in place. Collective.
+
+        Only arrays that differ on some worker travel, and no server keeps them. Returns which of
+        this worker's were written.
+
+        arrays  contiguous arrays of uint8, equally long on all workers
+
+        Raises
+            InvalidArgumentError: an array is something else, or rank 0's has another size.
+        """
+        for i, array in enumerate(arrays):
+            if array.dtype != np.uint8 or not array.flags.c_contiguous or not array.flags.writeable:
+                raise InvalidArgumentError(
+                    "broadcast_bytes: array %d: expected contiguous uint8 that can be written to, "
+                    "got %s with strides %s" % (i, array.dtype, array.strides)
+                )
+        return self._store.broadcast_bytes(arrays)
+
     def has_key(self, key: Any) -> bool:
         """True if this worker has initialised the key."""
         return key in self._keys.shapes

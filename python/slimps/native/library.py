@@ -73,6 +73,7 @@ _STATUS = {
     "copy": (c_void_p, c_void_p, c_void_p, c_void_p, c_size_t),
     "barrier": (c_void_p,),
     "all_reduce_sum": (c_void_p, c_void_p, c_size_t),
+    "broadcast_bytes": (c_void_p, c_void_p, c_size_t),
     "wait": (c_void_p,),
     "leave": (c_void_p,),
     "get_totals": (c_void_p, c_void_p),

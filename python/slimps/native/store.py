@@ -284,6 +284,15 @@ class Store(states.States):
         self._run(lib.slimps_all_reduce_sum, sums, len(values))
         return list(sums)
 
+    def broadcast_bytes(self, arrays: Sequence[np.ndarray]) -> List[bool]:
+        """Returns which of the arrays, contiguous ones of uint8, were written."""
+        buffers = (structs.Bytes * len(arrays))()
+        for buffer, array in zip(buffers, arrays):
+            buffer.struct_size = sizeof(structs.Bytes)
+            buffer.data, buffer.bytes = array.ctypes.data, array.nbytes
+        self._run(lib.slimps_broadcast_bytes, buffers, len(arrays))
+        return [bool(buffer.written) for buffer in buffers]
+
     def barrier(self) -> None:
         self._run(lib.slimps_barrier)
 

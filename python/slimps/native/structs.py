@@ -42,6 +42,15 @@ class Tensor(ctypes.Structure):
     ]
 
 
+class Bytes(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("data", c_void_p),
+        ("bytes", c_size_t),
+        ("written", c_int32),
+    ]
+
+
 class Parameter(ctypes.Structure):
     _fields_ = [
         ("struct_size", c_size_t),

@@ -13,9 +13,9 @@ from torch import nn
 
 from slimps import kv, native
 from slimps.errors import FailedPreconditionError
-from slimps.pytorch import arguments, backward, changes, clipping, conversion, evaluation
-from slimps.pytorch import grad_scaler
-from slimps.pytorch import groups, node, params, rows, script_rows, wrapped
+from slimps.pytorch import arguments, backward, buffers, changes, clipping, conversion
+from slimps.pytorch import evaluation, grad_scaler, groups, node, params, rows, script_rows
+from slimps.pytorch import wrapped
 from slimps.pytorch.node_exchange import NodeExchange
 
 
@@ -64,6 +64,14 @@ class DistributedOptimizer(clipping.ClipsNorm, wrapped.WrappedOptimizer):
                       batch); the servers undo it
     non_finite        "stop": step() raises InvalidArgumentError for NaN or infinity. "skip": a
                       parameter whose gradient has NaN or infinity contributes nothing to this round
+    init_sync         False: parameters that `optimizer` does not step are not compared with rank
+                      0's, since they are equal on all workers. Those that it steps begin with rank
+                      0's values in any case, which the servers need
+    broadcast_buffers True: before the first forward pass of each step in training, the model's
+                      buffers become rank 0's, as DistributedDataParallel does by default. That is
+                      two questions to the scheduler, beside the buffers, and workers wait for each
+                      other. Needs the model as named_parameters, and skip_step() in place of
+                      leave(). False: each worker has its own
     store             your own dist store, instead of the options. Optimizers that share a store
                       must have the same kind and options, except learning rate and weight decay
     node_first        True: the workers of a node add up their gradients, and LOCAL_RANK 0 alone
@@ -123,6 +131,8 @@ class DistributedOptimizer(clipping.ClipsNorm, wrapped.WrappedOptimizer):
         clip_norm: Optional[float] = None,
         freeze_after: Union[int, str, None] = None,
         non_finite: str = "stop",
+        init_sync: bool = True,
+        broadcast_buffers: bool = False,
         type: Optional[str] = None,
         store: Optional[kv.KVStore] = None,
         node_first: Optional[bool] = None,
@@ -168,8 +178,9 @@ class DistributedOptimizer(clipping.ClipsNorm, wrapped.WrappedOptimizer):
         exchange = self.store.exchange(
             self._names, found.layers, self._masters.arrays, spec, settings
         )
-        if self.store.num_workers > 1:
+        if init_sync and self.store.num_workers > 1:
             params.broadcast_others(found.others, self.store)
+        self._buffers = buffers.of(model, self.store) if broadcast_buffers else None
         self._exchange: Union[native.Exchange, NodeExchange] = exchange
         if self._node is not None:
             self._exchange = NodeExchange(
@@ -238,6 +249,8 @@ class DistributedOptimizer(clipping.ClipsNorm, wrapped.WrappedOptimizer):
         workers use a GradScaler and skip the step, this worker skips it too. With dist_async, its
         first step with a GradScaler must not be a skip_step(): the others would wait for it.
         """
+        if self._buffers is not None:
+            self._buffers.settle()
         if self._scaling.may_step():
             self._finish()
 
@@ -248,12 +261,17 @@ class DistributedOptimizer(clipping.ClipsNorm, wrapped.WrappedOptimizer):
 
         Raises
             FailedPreconditionError: a GradScaler is in use, whose check needs all workers; or the
-                node reduces first, which needs all its workers.
+                node reduces first, which needs all its workers; or buffers are broadcast.
         """
         if self._node is not None:
             raise FailedPreconditionError(
                 "leave: all workers of a node take part in its sums; expected skip_step() until "
                 "all have ended, or DistributedOptimizer(..., node_first=False)"
+            )
+        if self._buffers is not None:
+            raise FailedPreconditionError(
+                "leave: broadcast_buffers=True, for which all workers wait in each step; expected "
+                "skip_step() until all have ended"
             )
         self._scaling.check_leaving()
         self.store.leave()
@@ -300,7 +318,7 @@ class DistributedOptimizer(clipping.ClipsNorm, wrapped.WrappedOptimizer):
             return
         self._closed = True
         changed = self._weights.find_change()
-        for watching in (self._watch, self._passes):
+        for watching in (self._watch, self._passes, self._buffers):
             if watching is not None:
                 watching.end()
         kept = self._masters.copies() if changed else []
@@ -420,6 +438,8 @@ class DistributedOptimizer(clipping.ClipsNorm, wrapped.WrappedOptimizer):
         self._exchange.begin_step()
         self._steps += 1
         self._backward.begin_step()
+        if self._buffers is not None:
+            self._buffers.begin_step()
         # What this step has sent.
         self._out: List[Optional[changes.Sent]] = [None] * len(self._parameters)
         self._hyper_told = False

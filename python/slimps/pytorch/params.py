@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
@@ -17,8 +16,6 @@ from slimps.pytorch import gpu
 Named = Union[Iterable[Tuple[str, torch.Tensor]], Mapping[str, torch.Tensor], torch.nn.Module]
 
 NamedTensors = List[Tuple[str, torch.Tensor]]
-
-_broadcasts = itertools.count()
 
 # KVStore.init's kinds of layers, by torch's classes.
 _LAYERS: Tuple[Tuple[Any, str], ...] = (
@@ -260,75 +257,62 @@ def broadcast_parameters(parameters: Named, store: Optional[kv.KVStore] = None) 
                 too), of any element types; values may be NaN or infinite
     store       None: this process's distributed store
 
-    Collective, with equal names, shapes and types on all workers. The parameters given to a
-    DistributedOptimizer or a CommHookState do not need it: they are already rank 0's
-    (DistributedOptimizer), or DistributedDataParallel copies them (CommHookState).
-
-    Call it once per run, since the servers keep what was broadcast: float32 as it is, each byte of
-    other types as a float32. Files of KVStore.save_optimizer_states name these keys too, so a run
-    that loads one makes the same calls before.
+    Collective, with equal names, shapes and types on all workers, as often as you like. The workers
+    compare hashes; only tensors that differ on some worker travel, as they lie in memory, and the
+    servers keep nothing of them. The parameters given to a DistributedOptimizer or a CommHookState
+    do not need it: they are already rank 0's (DistributedOptimizer), or DistributedDataParallel
+    copies them (CommHookState).
 
     Raises
         FailedPreconditionError: `store` is None, and this process has no distributed store, or more
             than one.
-        InvalidArgumentError: `parameters` is something else, or has a name twice.
+        InvalidArgumentError: `parameters` is something else, or has a name twice, or a tensor has
+            another size on rank 0.
     """
     found = pairs(parameters, "broadcast_parameters")
-    _broadcast(found, open_store() if store is None else store, "broadcast%d/" % next(_broadcasts))
+    broadcast_tensors([tensor for _, tensor in found], open_store() if store is None else store)
 
 
 def broadcast_others(tensors: NamedTensors, store: kv.KVStore) -> None:
     """Broadcasts a model's tensors that an optimizer does not step.
 
-    Leaves out those that the store already has, which belong to another optimizer.
+    Leaves out those that the store has, which belong to another optimizer.
     """
-    _broadcast(
-        [
-            (name, tensor)
-            for name, tensor in tensors
-            if not store.has_key(name) and not store.has_key("others/" + name)
-        ],
-        store,
-        "others/",
-    )
+    broadcast_tensors([tensor for name, tensor in tensors if not store.has_key(name)], store)
 
 
-def _broadcast(tensors: NamedTensors, store: kv.KVStore, prefix: str) -> None:
-    """Does what broadcast_parameters does; a key at the servers is `prefix` and the name."""
-    keyed = [(prefix + name, tensor) for name, tensor in tensors if tensor.numel()]
-    if not keyed:
+def broadcast_tensors(tensors: List[torch.Tensor], store: kv.KVStore) -> None:
+    """Copies rank 0's tensors into every worker's, in place. Collective."""
+    group: List[torch.Tensor] = []
+    for tensor in tensors:
+        if group and _bytes_in(group) + _bytes_in([tensor]) > _MOST_COPIED:
+            _broadcast(group, store)
+            group = []
+        group.append(tensor)
+    _broadcast(group, store)
+
+
+# Tensors on GPUs and of other layouts have packed copies on the host while they travel.
+_MOST_COPIED = 1 << 30
+
+
+def _bytes_in(tensors: List[torch.Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def _broadcast(tensors: List[torch.Tensor], store: kv.KVStore) -> None:
+    if not tensors:
         return
-    # Finite float32 tensors of rank 0 are sent as they are. Everything else is sent byte by byte,
-    # each as a float32, since servers take only finite float32.
-    plain = store.all_reduce_sum(
-        [
-            float(
-                store.rank == 0 and tensor.dtype == torch.float32 and bool(tensor.isfinite().all())
-            )
-            for _, tensor in keyed
-        ]
+    packed = [gpu.on_host(tensor).detach().contiguous() for tensor in tensors]
+    written = store.broadcast_bytes(
+        [tensor.reshape(-1).view(torch.uint8).numpy() for tensor in packed]
     )
-    arrays = {
-        key: _floats(gpu.on_host(tensor)) if as_it_is else _bytes_of(gpu.on_host(tensor))
-        for (key, tensor), as_it_is in zip(keyed, plain)
-    }
-    store.broadcast(list(arrays), list(arrays.values()), out=list(arrays.values()))
-    for (key, tensor), as_it_is in zip(keyed, plain):
-        if as_it_is and gpu.is_on(tensor):
-            gpu.write([(tensor, torch.from_numpy(arrays[key]))])
-        elif not as_it_is:
-            with torch.no_grad():
-                tensor.copy_(
-                    torch.from_numpy(arrays[key].astype(np.uint8))
-                    .view(tensor.dtype)
-                    .reshape(tensor.shape)
-                )
+    with torch.no_grad():
+        for tensor, values, differed in zip(tensors, packed, written):
+            if differed:
+                tensor.copy_(values)  # also where `values` is its memory: torch counts the change
 
 
 def _floats(tensor: torch.Tensor) -> np.ndarray:
     array = tensor.detach().numpy()
     return array if array.ndim else array.reshape(1)
-
-
-def _bytes_of(tensor: torch.Tensor) -> np.ndarray:
-    return tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().astype(np.float32)

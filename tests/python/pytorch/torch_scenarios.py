@@ -198,7 +198,7 @@ def what_an_optimizer_does_not_step_is_rank_0s():
             store=head.store,
             backup_model=False,
         )
-        assert float(model.frozen.weight.detach().max()) == head.store.rank, "once is enough"
+        assert float(model.frozen.weight.detach().max()) == 0, "rank 0's again"
         model(torch.ones(2, 6), True).sum().backward()
         head.step()
         tied.step()
@@ -358,6 +358,71 @@ def compressed_both_ways_learns():
         with optimizer.global_weights():
             assert same_everywhere(store, model)
         store.barrier()
+
+
+def frozen_weights_are_broadcast_and_the_servers_keep_none(path):
+    rank = int(slimps.init().rank)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 2).bfloat16())
+    model[1].requires_grad_(False)
+    fill(model, 1.5 + rank)
+    sgd = torch.optim.SGD(model[0].parameters(), lr=1.0, momentum=0.5)
+    with slimps.torch.DistributedOptimizer(sgd, model) as optimizer:
+        assert all(bool((parameter == 1.5).all()) for parameter in model.parameters())
+        model[0](torch.ones(1, 3)).sum().backward()
+        optimizer.step()
+        for value in (3.0, 4.0):  # as often as a script likes
+            fill(model[1], value + rank)
+            slimps.torch.broadcast_parameters(model[1].named_parameters(), optimizer.store)
+            assert bool((model[1].weight == value).all())
+        optimizer.store.save_optimizer_states(path + str(rank))
+        with open(path + str(rank), "rb") as saved:
+            names = saved.read()
+        assert b"0.weight" in names and b"1.weight" not in names
+
+
+def frozen_weights_stay_without_init_sync():
+    rank = int(slimps.init().rank)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 2))
+    model[1].requires_grad_(False)
+    fill(model, 1.5 + rank)
+    sgd = torch.optim.SGD(model[0].parameters(), lr=1.0)
+    with slimps.torch.DistributedOptimizer(sgd, model, init_sync=False):
+        assert bool((model[0].weight == 1.5).all()), "the servers need them"
+        assert bool((model[1].weight == 1.5 + rank).all())
+
+
+def fill(model, value):
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.fill_(value)
+
+
+def buffers_are_broadcast_before_each_step():
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))
+    sgd = torch.optim.SGD(model.parameters(), lr=0.01)
+    with slimps.torch.DistributedOptimizer(sgd, model, broadcast_buffers=True) as optimizer:
+        seen = []  # at the beginning of each forward pass
+        model.register_forward_pre_hook(lambda *_: seen.append(model[1].running_mean.clone()))
+        rank, total = optimizer.store.rank, optimizer.store.all_reduce_sum
+        for number in range(4):
+            own = float(model[1].running_mean[0])
+            assert number == 0 or total([own])[0] != 2 * own, "each step has its own statistics"
+            with torch.no_grad():
+                model.eval()(torch.ones(2, 3))
+            assert float(seen.pop()[0]) == own, "evaluation takes none"
+            model.train()
+            if number == 3 and rank == 1:
+                optimizer.skip_step()  # the other worker's forward pass waits for it
+                continue
+            model(torch.full((2, 3), 1.0 + number + 10 * rank)).sum().backward()
+            optimizer.step()
+            if number < 3:
+                assert total([float(seen[-1][0])])[0] == 2 * float(seen[-1][0])
+        try:
+            optimizer.leave()
+            raise AssertionError("expected an error")
+        except slimps.FailedPreconditionError as error:
+            assert "expected skip_step()" in str(error), error
 
 
 def values_are_broadcast():

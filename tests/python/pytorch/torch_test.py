@@ -37,6 +37,8 @@ def test_clips_as_torch_clips_the_joint_batch(kind):
         torch_scenarios.data_that_ends_unevenly,
         torch_scenarios.compressed_both_ways_learns,
         torch_scenarios.values_are_broadcast,
+        torch_scenarios.frozen_weights_stay_without_init_sync,
+        torch_scenarios.buffers_are_broadcast_before_each_step,
     ],
     ids=lambda scenario: scenario.__name__,
 )
@@ -60,6 +62,11 @@ def test_modes_without_rounds_and_the_hook_refuse_it_by_name():
         slimps.torch.DistributedOptimizer(
             torch.optim.SGD(torch.nn.Linear(2, 1).parameters(), lr=0.1), clip_norm=0.0
         )
+
+
+def test_the_servers_keep_no_frozen_weights(tmp_path):
+    scenario = torch_scenarios.frozen_weights_are_broadcast_and_the_servers_keep_none
+    jobs.run("torch_scenarios", scenario.__name__, str(tmp_path / "states"))
 
 
 needs_gpu = pytest.mark.skipif(
