@@ -134,6 +134,13 @@ StepEstimate EstimateStep(std::span<const ThresholdRow> rows, std::optional<uint
   return step;
 }
 
+bool AreComparable(std::span<const ThresholdRow> rows) {
+  const auto has = [rows](uint64_t ThresholdRow::*samples) {
+    return std::ranges::any_of(rows, [=](const ThresholdRow& row) { return row.*samples > 0; });
+  };
+  return has(&ThresholdRow::raw_samples) && has(&ThresholdRow::compressed_samples);
+}
+
 std::optional<uint64_t> BestThreshold(std::span<const ThresholdRow> rows) {
   return Best(SizesOf(rows));
 }

@@ -35,6 +35,10 @@ struct StepEstimate {
 };
 StepEstimate EstimateStep(std::span<const ThresholdRow> rows, std::optional<uint64_t> threshold);
 
+// True if some size was measured raw and some size compressed. Without that, BestThreshold's
+// nullopt says nothing.
+bool AreComparable(std::span<const ThresholdRow> rows);
+
 // Returns the best threshold. nullopt: compressing gains nothing.
 std::optional<uint64_t> BestThreshold(std::span<const ThresholdRow> rows);
 

@@ -19,6 +19,9 @@ constexpr char kRule[] =
     "rule: the threshold is the size from which on compressing saves most: the largest sum, "
     "over that size and all above it, of tensors x (t_c - t_q).\n";
 
+// Under this share of a step's bytes, compression hardly takes part.
+constexpr double kNearlyRaw = 0.1;
+
 double Ms(absl::Duration time) { return absl::ToDoubleMilliseconds(time); }
 
 std::string Size(uint64_t bytes) {
@@ -77,7 +80,8 @@ std::string ThresholdLine(std::span<const ThresholdRow> rows, std::optional<uint
       absl::StrCat("threshold: ", name(threshold),
                    threshold.has_value() ? ": smaller tensors travel raw, the others compressed\n"
                    : best.has_value()    ? ": every tensor travels raw\n"
-                                      : ", compressing saves nothing: every tensor travels raw\n");
+                   : AreComparable(rows) ? ", compressing saves nothing: every tensor travels raw\n"
+                                         : ", too little was measured to decide\n");
   if (best != threshold) {
     absl::StrAppend(&text, "in force though the rule says ", name(best),
                     ": it moves where that is worth it, or it was set by hand\n");
@@ -123,6 +127,31 @@ std::string ExplainTable(const ThresholdTable& table, std::optional<uint64_t> th
   absl::StrAppend(&text, kRule);
   absl::StrAppend(&text, ThresholdLine(rows, threshold));
   return text;
+}
+
+DecisionLine SummarizeDecision(const ThresholdTable& table, std::optional<uint64_t> threshold,
+                               std::string_view option) {
+  const std::vector<ThresholdRow> rows = table.Rows();
+  double all = 0, compressed = 0;
+  for (const ThresholdRow& row : rows) {
+    const double bytes = row.weight() * static_cast<double>(row.bytes);
+    all += bytes;
+    if (threshold.has_value() && row.bytes >= *threshold) compressed += bytes;
+  }
+  DecisionLine line;
+  line.is_nearly_raw = compressed < kNearlyRaw * all;
+  const std::string from = threshold.has_value()
+                               ? absl::StrCat(" (tensors from ", *threshold, " bytes on)")
+                               : std::string();
+  line.text = absl::StrFormat("%s: %s compresses %.0f%% of a step's bytes%s", option, table.codec(),
+                              all > 0 ? 100 * compressed / all : 0, from);
+  if (!line.is_nearly_raw) return line;
+  absl::StrAppend(&line.text,
+                  AreComparable(rows) ? ", because sending the others raw takes less time here"
+                                      : ", because too little was measured to decide",
+                  "; a run that tries the codec's accuracy tests hardly anything: ",
+                  std::string(option), "=0 compresses every tensor");
+  return line;
 }
 
 std::string ExplainTable(const ThresholdTable& table) {

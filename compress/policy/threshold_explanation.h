@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "compress/policy/threshold_table.h"
 
@@ -20,6 +21,18 @@ std::string ExplainTable(const ThresholdTable& table, std::optional<uint64_t> th
 
 // Explains the table with its best threshold.
 std::string ExplainTable(const ThresholdTable& table);
+
+// One line for a log: what was decided, and of how many of a step's bytes.
+struct DecisionLine {
+  std::string text;
+  // Under a tenth of a step's bytes is compressed. The text says how to compress all of them, since
+  // a run that tries a codec's accuracy tests hardly anything.
+  bool is_nearly_raw = false;
+};
+
+// `option` is the one that sets the threshold: "threshold" or "pull_threshold".
+DecisionLine SummarizeDecision(const ThresholdTable& table, std::optional<uint64_t> threshold,
+                               std::string_view option);
 
 }  // namespace slimps
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "compress/policy/threshold_table_file.h"
 #include "proto/base/mutex.h"
 #include "proto/net/testing/in_process_transport.h"
 #include "tests/cluster/hooked_transport.h"
@@ -337,6 +338,28 @@ TEST(StoreUse, OneBitWithAdamIsWarnedOfOnceWhicheverIsSetFirst) {
     });
     EXPECT_EQ(lines.CountOf("codec 1bit with optimizer adam"), 1u) << codec_first;
   }
+}
+
+TEST(StoreUse, WorkerZeroSaysOnceThatATableSendsEverythingRaw) {
+  ThresholdTable table("1bit");
+  table.AddRaw(4, absl::Milliseconds(1));
+  table.AddCompressed(4, absl::Milliseconds(2), absl::Milliseconds(1));
+  const std::string path = ::testing::TempDir() + "/raw_is_faster";
+  ASSERT_TRUE(SaveThresholdTables({.push = table, .pull = std::nullopt}, path).ok());
+  LoggedLines lines;
+  ClusterOptions options{.workers = 2, .servers = 1};
+  options.store.compression = "1bit";
+  options.store.threshold_table_file = path;
+  InProcessCluster(options).RunWorkers([&](KVStore& store) {
+    ASSERT_STATUS_OK(store.Init({{.key = "a", .shape = {1}, .value = std::vector<float>(1)}}));
+    std::vector<float> w(1);
+    ASSERT_STATUS_OK(store.PushPull("a", std::vector<float>(1), w, 0));
+  });
+  EXPECT_EQ(lines.CountOf("threshold=0 compresses every tensor"), 1u);
+  EXPECT_EQ(lines.CountOf("measuring up to step"), 0u);
+  options.store.threshold_table_file.clear();
+  InProcessCluster(options).RunWorkers([](KVStore&) {});
+  EXPECT_EQ(lines.CountOf("measuring up to step 20 "), 1u);
 }
 
 TEST(StoreUse, SumOverWorkersIsInEveryonesHands) {

@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "compress/policy/table_rows.h"
+#include "compress/policy/threshold_explanation.h"
 #include "compress/policy/threshold_table_file.h"
 #include "glog/logging.h"
 #include "proto/base/status_macros.h"
@@ -68,6 +70,32 @@ bool SomeTakes(const std::vector<std::string>& specs, std::span<const int64_t> s
     const auto codec = MakeCodec(spec);
     return spec != PlanSide::kRaw && codec.ok() && (*codec)->Takes(shape);
   });
+}
+
+// Returns what the tables behind the plan's decision have decided. A threshold that was given has no
+// table.
+std::vector<DecisionLine> DecisionLines(const CompressionPlan& plan) {
+  std::vector<DecisionLine> lines;
+  const wire::CodecMap map = plan.decision().value_or(wire::CodecMap());
+  const auto add = [&](wire::Direction direction, const std::string& codec,
+                       std::optional<uint64_t> threshold, const char* option) {
+    const auto table = ThresholdTable::FromRows(codec, RowsOf(map.table(), direction));
+    if (table.ok() && !table->empty())
+      lines.push_back(SummarizeDecision(*table, threshold, option));
+  };
+  add(wire::PUSH, plan.options().compression, PushDecisionOf(map).threshold_bytes, "threshold");
+  add(wire::PULL, plan.options().pull_compression, PullDecisionOf(map).threshold_bytes,
+      "pull_threshold");
+  return lines;
+}
+
+// Logs those lines that are not in `before`.
+void LogDecision(const std::vector<DecisionLine>& lines, const std::vector<DecisionLine>& before) {
+  for (const DecisionLine& line : lines) {
+    if (std::ranges::find(before, line.text, &DecisionLine::text) != before.end()) continue;
+    LOG_IF(INFO, !line.is_nearly_raw) << line.text;
+    LOG_IF(WARNING, line.is_nearly_raw) << line.text;
+  }
 }
 
 }  // namespace
@@ -246,7 +274,9 @@ absl::Status CodecChoice::CheckTakesSome() const {
 
 absl::Status CodecChoice::OnCodecMap(const wire::CodecMap& map) {
   const size_t known = plan()->decisions().size();
+  const std::vector<DecisionLine> before = DecisionLines(*plan());
   SLIMPS_RETURN_IF_ERROR(plan()->OnCodecMap(map));
+  if (node_->rank() == 0) LogDecision(DecisionLines(*plan()), before);
   if (map.policy().empty() || plan()->decisions().size() == known) return absl::OkStatus();
   const SteadyTime now = TraceLog::Global().Now();
   TraceLog::Global().Add(TraceStage::kDecide, {map.reason(), 0, map.from_round()}, now, now);
@@ -343,12 +373,25 @@ std::string CodecChoice::Description() const {
 
 void CodecChoice::WarnOfCodec() {
   if (node_->rank() != 0) return;
-  const Codec& codec = plan()->compressor();
-  const std::string with_optimizer = WarningOf({.codec = &codec, .optimizer = optimizer()});
-  for (const std::string& warning : {codec.Warning(), with_optimizer}) {
+  const auto is_new = [this](const std::string& text) {
     MutexLock lock(&mutex_);
-    if (!warning.empty() && told_.insert(warning).second) LOG(WARNING) << warning;
+    return !text.empty() && told_.insert(text).second;
+  };
+  const auto current = plan();
+  const Codec& codec = current->compressor();
+  for (const std::string& warning :
+       {codec.Warning(), WarningOf({.codec = &codec, .optimizer = optimizer()})}) {
+    if (is_new(warning)) LOG(WARNING) << warning;
   }
+  std::vector<DecisionLine> lines = DecisionLines(*current);
+  std::erase_if(lines, [&](const DecisionLine& line) { return !is_new(line.text); });
+  LogDecision(lines, /*before=*/{});
+  const std::string measuring = absl::StrCat(
+      "measuring up to step ", current->options().pre_steps,
+      " from which size on compressing tensors saves time: of at most six sizes, a few tensors "
+      "travel raw in every other step, with at most five steps' worth of raw bytes each way; the "
+      "other tensors are compressed");
+  if (current->IsProfiled(1) && is_new(measuring)) LOG(INFO) << measuring;
 }
 
 void CodecChoice::WarnOfDifference(const std::string& difference) {

@@ -112,6 +112,35 @@ TEST(ThresholdTable, ThePrintedRowsGiveTheThresholdByThePrintedRule) {
   EXPECT_NEAR(of, raw, 0.01);
 }
 
+TEST(ThresholdTable, WhereNearlyEverythingGoesRawTheLineSaysHowToCompressIt) {
+  ThresholdTable table("1bit");
+  for (const uint64_t bytes : {1'000, 9'000, 200'000}) {
+    table.AddRaw(bytes, Ms(1));
+    table.AddCompressed(bytes, Ms(bytes < 200'000 ? 2 : 0.1), Ms(0));
+  }
+  table.AddSize(9'000, 11);
+  const DecisionLine most = SummarizeDecision(table, 200'000, "threshold");
+  EXPECT_FALSE(most.is_nearly_raw);
+  EXPECT_EQ(most.text,
+            "threshold: 1bit compresses 67% of a step's bytes (tensors from 200000 bytes on)");
+  table.AddSize(9'000, 1000);
+  const DecisionLine little = SummarizeDecision(table, 200'000, "threshold");
+  EXPECT_TRUE(little.is_nearly_raw);
+  EXPECT_THAT(little.text, HasSubstr("compresses 2% of a step's bytes"));
+  EXPECT_THAT(little.text, HasSubstr("; a run that tries the codec's accuracy tests hardly "
+                                     "anything: threshold=0 compresses every tensor"));
+  const DecisionLine none = SummarizeDecision(table, std::nullopt, "pull_threshold");
+  EXPECT_TRUE(none.is_nearly_raw);
+  EXPECT_THAT(none.text, HasSubstr("pull_threshold: 1bit compresses 0% of a step's bytes, because "
+                                   "sending the others raw takes less time here"));
+  EXPECT_THAT(none.text, HasSubstr("pull_threshold=0"));
+  ThresholdTable unknown("1bit");
+  unknown.AddRaw(4, Ms(1));
+  EXPECT_THAT(SummarizeDecision(unknown, std::nullopt, "threshold").text,
+              HasSubstr("too little was measured to decide"));
+  EXPECT_THAT(ExplainTable(unknown), HasSubstr("too little was measured to decide"));
+}
+
 TEST(ThresholdTable, ExplainMarksWhatWasFilledIn) {
   ThresholdTable table("1bit");
   for (const uint64_t bytes : {1'000'000, 2'000'000, 8'000'000}) {
