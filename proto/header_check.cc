@@ -158,7 +158,7 @@ class PlainLook final {
   }
   bool IsPlainItem(const wire::PushItem& item) const {
     return wire::Format_IsValid(item.format()) && IsPlainText(item.change_codec()) &&
-           std::isfinite(item.hyper().learning_rate()) &&
+           item.unmasked_size() == 0 && std::isfinite(item.hyper().learning_rate()) &&
            std::isfinite(item.hyper().weight_decay()) && std::isfinite(item.hyper().momentum()) &&
            std::isfinite(item.gradient_scale());
   }

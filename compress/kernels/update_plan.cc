@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compress/kernels/update_plan.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -47,6 +48,7 @@ UpdateStep WithFrozenVariance(UpdateStep step) {
   step.beta2 = 1;
   step.one_minus_beta2 = 0;
   step.root_correction2 = 1;
+  step.epsilon = std::max(step.epsilon, std::numeric_limits<float>::min());
   return step;
 }
 

@@ -67,7 +67,8 @@ UpdateStep PlanUpdate(const UpdateOptions& options, double learning_rate, uint64
 
 // Returns `step`, a step of kAdam or kAdamW, for a round whose sum is the first moment itself and
 // whose variance is frozen. By the same rule, state0 becomes the scaled sum, state1 stays, and
-// w = shrink * w - adam_step * state0 / (sqrt(state1) + epsilon).
+// w = shrink * w - adam_step * state0 / (sqrt(state1) + epsilon). An epsilon of 0 becomes the
+// smallest normal number, so that masked elements (frozen_variance.h) do not divide 0 by 0.
 // Source: Tang et al., "1-bit Adam", ICML 2021, algorithm 1, line 12.
 UpdateStep WithFrozenVariance(UpdateStep step);
 

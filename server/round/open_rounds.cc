@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "compress/kernels/frozen_variance.h"
 #include "proto/base/simulation/simulation.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/trace/trace.h"
@@ -27,12 +28,14 @@ OpenRounds::OpenRounds(const PartitionSpec& spec)
 
 absl::StatusOr<PushVerdict> OpenRounds::Push(PushRecord push,
                                              std::shared_ptr<const ChangeCodec> change,
-                                             std::optional<wire::Hyper> hyper) {
+                                             std::optional<wire::Hyper> hyper,
+                                             std::span<const uint32_t> unmasked) {
   const uint32_t worker = push.worker;
   const bool left_out = push.left_out;  // then it chooses nothing
   // Allocated before the push counts, so that nothing can fail afterwards. If the push throws, the
   // entry stays behind empty, and any worker overrides it.
   const auto [choice, is_first] = choices_.try_emplace(push.round, Choice());
+  std::vector<uint32_t> all_unmasked = UnionOfRuns(choice->second.unmasked, unmasked);
   absl::StatusOr<PushVerdict> verdict = ledger_.Push(std::move(push));
   if (verdict.ok() && *verdict == PushVerdict::kAccepted) {
     Choice& chosen = choice->second;
@@ -44,6 +47,7 @@ absl::StatusOr<PushVerdict> OpenRounds::Push(PushRecord push,
       chosen.hyper_worker = worker;
       chosen.hyper = std::move(hyper);
     }
+    chosen.unmasked = std::move(all_unmasked);
     if (spec_.waiting->is_tight() && !ledger_.NextRoundComplete()) Fold();
   } else if (is_first) {
     choices_.erase(choice);
@@ -107,6 +111,7 @@ void OpenRounds::Save(saved::OpenRounds* fields, PartitionImage* image) const {
     if (choice.codec != nullptr) saved.set_codec(choice.codec->codec->spec().ToString());
     saved.set_hyper_worker(choice.hyper_worker);
     if (choice.hyper.has_value()) *saved.mutable_hyper() = *choice.hyper;
+    saved.mutable_unmasked()->Add(choice.unmasked.begin(), choice.unmasked.end());
   }
 }
 
@@ -121,6 +126,10 @@ absl::Status OpenRounds::Restore(const saved::OpenRounds& fields, const Partitio
     SLIMPS_ASSIGN_OR_RETURN(choice.codec, codecs->Find(saved.codec()));
     choice.hyper_worker = saved.hyper_worker();
     if (saved.has_hyper()) choice.hyper = saved.hyper();
+    choice.unmasked.assign(saved.unmasked().begin(), saved.unmasked().end());
+    if (!AreRuns(choice.unmasked, spec_.elements)) {
+      return BadImage(absl::StrCat("round ", saved.round(), " unmasks no runs of elements"));
+    }
   }
   return absl::OkStatus();
 }

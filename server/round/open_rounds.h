@@ -7,7 +7,7 @@
 //
 // Each push names how the version that its round makes is pulled (ChangeCodec). It may also bring
 // the learning rate and weight decay of its round's step. Where pushes differ, the lowest rank that
-// brings one counts.
+// brings one counts. What any push of a round unmasks is unmasked.
 //
 // If many bytes wait in the server, the first contributions of a round, without a gap in the ranks,
 // are summed before the others come (partial_sum.h). The bits stay the same.
@@ -19,6 +19,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -43,6 +44,7 @@ class OpenRounds final {
     std::shared_ptr<const ChangeCodec> codec;  // null: pulled as it is
     uint32_t hyper_worker = kNobody;
     std::optional<wire::Hyper> hyper = std::nullopt;  // nullopt: the optimizer's own numbers hold
+    std::vector<uint32_t> unmasked = {};              // by any of them (frozen_variance.h)
   };
   struct Round {
     Choice choice;
@@ -53,10 +55,11 @@ class OpenRounds final {
   explicit OpenRounds(const PartitionSpec& spec);
   ~OpenRounds() { ClearPartial(); }
 
-  // Counts a push. Errors: RoundLedger::Push's.
+  // Counts a push. Errors: RoundLedger::Push's. REQUIRES: `unmasked` are runs.
   [[nodiscard]] absl::StatusOr<PushVerdict> Push(PushRecord push,
                                                  std::shared_ptr<const ChangeCodec> change,
-                                                 std::optional<wire::Hyper> hyper);
+                                                 std::optional<wire::Hyper> hyper,
+                                                 std::span<const uint32_t> unmasked = {});
 
   // Takes `worker` out from that round on (RoundLedger::Leave).
   [[nodiscard]] absl::Status Leave(uint32_t worker, uint64_t from_round);

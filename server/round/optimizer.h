@@ -15,7 +15,8 @@
 //          w -= lr/(1-b1^t) * m / (sqrt(v)/sqrt(1-b2^t) + eps)
 //   ADAMW  w *= 1 - lr*wd, then as ADAM without wd
 //   ONEBIT_ADAM  as ADAMW for `freeze_after` updates; then v/(1-b2^t) is frozen, the mean that
-//          comes is m, and w = (1 - lr*wd)*w - lr/(1-b1^t) * m / (sqrt(v) + eps)
+//          comes is m, and w = (1 - lr*wd)*w - lr/(1-b1^t) * m / (sqrt(v) + eps). Where v is 0,
+//          so is m (compress/kernels/frozen_variance.h)
 // State (buf, m, v) below the smallest normal number becomes 0. The state of a gradient that stays
 // away would shrink that far. Arithmetic with subnormal numbers takes two to three times as long
 // here, and far longer on other machines.

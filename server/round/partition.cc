@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "compress/format/lanes.h"
+#include "compress/kernels/frozen_variance.h"
 #include "compress/kernels/kernels.h"
 #include "proto/base/status_copy.h"
 #include "proto/base/status_macros.h"
@@ -91,7 +92,8 @@ absl::Status Partition::CheckPush(size_t elements, const ClaimedPayload& claimed
 absl::StatusOr<PushVerdict> Partition::Push(uint64_t round, uint32_t worker, size_t elements,
                                             ClaimedPayload claimed,
                                             std::shared_ptr<const ChangeCodec> change,
-                                            std::optional<wire::Hyper> hyper, PushedAs pushed_as) {
+                                            std::optional<wire::Hyper> hyper, PushedAs pushed_as,
+                                            std::span<const uint32_t> unmasked) {
   if (!IsWholeOrFirstRows(spec_, elements)) {
     return Annotate(absl::InvalidArgumentError(absl::StrCat(
         "worker ", worker, " pushes ", elements, " elements, expected ", spec_.elements)));
@@ -107,7 +109,7 @@ absl::StatusOr<PushVerdict> Partition::Push(uint64_t round, uint32_t worker, siz
     valid = absl::InvalidArgumentError(
         "carries a payload, or is no push of a round, and says that its worker takes no part");
   }
-  if (valid.ok()) valid = CheckPushedAs(round, pushed_as);
+  if (valid.ok()) valid = CheckPushedAs(round, pushed_as, unmasked);
   if (valid.ok() && elements < spec_.elements) valid = MakeFirstRows(spec_, elements, &claimed);
   if (!valid.ok()) {
     return Annotate(Prefixed(valid, absl::StrCat("push of worker ", worker, " round ", round)));
@@ -121,7 +123,7 @@ absl::StatusOr<PushVerdict> Partition::Push(uint64_t round, uint32_t worker, siz
                           .format = claimed.format,
                           .payload = std::move(claimed.payload),
                           .left_out = pushed_as == PushedAs::kNothing},
-                         std::move(change), std::move(hyper));
+                         std::move(change), std::move(hyper), unmasked);
   if (!verdict.ok()) return Annotate(verdict.status());
   if (pushed_as == PushedAs::kClippedGradient && round > version()) clipped_.Clip(round);
   return verdict;
@@ -151,7 +153,8 @@ absl::StatusOr<PushVerdict> Partition::ScaleRound(uint64_t round, uint32_t worke
       Prefixed(valid, absl::StrCat("gradient scale of worker ", worker, " for round ", round)));
 }
 
-absl::Status Partition::CheckPushedAs(uint64_t round, PushedAs pushed_as) const {
+absl::Status Partition::CheckPushedAs(uint64_t round, PushedAs pushed_as,
+                                      std::span<const uint32_t> unmasked) const {
   if (pushed_as == PushedAs::kClippedGradient && !CanClip()) {
     return absl::FailedPreconditionError(absl::StrCat(
         "is to be clipped by the gradient's norm; expected dist_sync and sgd, adam or adamw over "
@@ -161,6 +164,12 @@ absl::Status Partition::CheckPushedAs(uint64_t round, PushedAs pushed_as) const 
         spec_.combine == Combine::kMajority ? " over majorities" : ""));
   }
   const bool momentum = pushed_as == PushedAs::kMomentum;
+  if (!unmasked.empty() &&
+      (!momentum || unmasked.size() > 2 * kMaxUnmaskedRuns || !AreRuns(unmasked, spec_.elements))) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "unmasks ", unmasked.size(), " numbers, expected a momentum with rising runs, at most ",
+        kMaxUnmaskedRuns, ", of ", spec_.elements, " elements"));
+  }
   if (optimizer_.kind() != wire::OptimizerSpec::ONEBIT_ADAM) {
     if (!momentum) return absl::OkStatus();
     return absl::FailedPreconditionError("carries a momentum, expected a gradient");
@@ -295,7 +304,8 @@ void Partition::ApplyMomenta(uint32_t contributors, OpenRounds::Choice choice) {
        .after = next.after,
        .codec = codec,
        .context = weights_.ChangeContext(),
-       .payload = next.answer},
+       .payload = next.answer,
+       .unmasked = choice.unmasked},
       {.round = version() + 1, .contributors = contributors, .hyper = std::move(choice.hyper)});
   rounds_.ClearPartial();
   weights_.CommitByMomentum(answer);

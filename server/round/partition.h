@@ -100,6 +100,7 @@ class Partition final {
   // InvalidArgument: `elements` differs from the partition's (an auxiliary key also takes its first
   // rows), `hyper` is out of range, or `change` is given outside dist_sync.
   // InvalidArgument: a payload of a worker that takes no part, or dist_async or dist_ssp.
+  // InvalidArgument: `unmasked`, which only momenta have, are no runs (frozen_variance.h).
   // FailedPrecondition: dist_async or dist_ssp without an optimizer. Or a momentum where the
   // optimizer expects a gradient, or the reverse. Or a clipped gradient where none can be clipped:
   // an auxiliary key, a majority, dist_async, dist_ssp, no optimizer, ONEBIT_ADAM.
@@ -107,7 +108,8 @@ class Partition final {
   [[nodiscard]] absl::StatusOr<PushVerdict> Push(
       uint64_t round, uint32_t worker, size_t elements, ClaimedPayload claimed,
       std::shared_ptr<const ChangeCodec> change = nullptr,
-      std::optional<wire::Hyper> hyper = std::nullopt, PushedAs pushed_as = PushedAs::kGradient);
+      std::optional<wire::Hyper> hyper = std::nullopt, PushedAs pushed_as = PushedAs::kGradient,
+      std::span<const uint32_t> unmasked = {});
 
   // Says what the mean gradient of a clipped round is multiplied by; 0: the step is skipped.
   // InvalidArgument: a mode without rounds, round 0, or a scale that is not in 0 to 1.
@@ -231,8 +233,10 @@ class Partition final {
   absl::StatusOr<PushVerdict> PushAtOnce(uint64_t sequence, uint32_t worker, ClaimedPayload claimed,
                                          const ChangeCodec* change,
                                          std::optional<wire::Hyper> hyper);
-  // Checks that round `round` is one of momenta or of gradients, as `pushed_as` says.
-  absl::Status CheckPushedAs(uint64_t round, PushedAs pushed_as) const;
+  // Checks that round `round` is one of momenta or of gradients, as `pushed_as` says, and that it
+  // can unmask these runs.
+  absl::Status CheckPushedAs(uint64_t round, PushedAs pushed_as,
+                             std::span<const uint32_t> unmasked) const;
   static absl::StatusOr<std::unique_ptr<Partition>> Restore(const PartitionImage& image,
                                                             PartitionSpec spec, uint64_t checksum,
                                                             ChangeCodecs* codecs);

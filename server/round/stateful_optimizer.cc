@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "compress/kernels/frozen_variance.h"
 #include "proto/base/clock.h"
 #include "proto/base/hash.h"
 #include "proto/base/simulation/mutant.h"
@@ -131,7 +132,8 @@ void StatefulOptimizer::Freeze(uint32_t contributors) {
   Announce({}, contributors);
 }
 
-void StatefulOptimizer::Announce(const Optimizer::Step& step, uint32_t contributors) {
+void StatefulOptimizer::Announce(const Optimizer::Step& step, uint32_t contributors,
+                                 std::span<const uint32_t> unmasked) {
   const double scale = optimizer_->ScaleOfMean(contributors);
   exchange_.set_beta1(static_cast<float>(optimizer_->spec().beta1()));
   exchange_.set_unscale(static_cast<float>(1 / scale));
@@ -139,6 +141,8 @@ void StatefulOptimizer::Announce(const Optimizer::Step& step, uint32_t contribut
   exchange_.set_step(step.adam_step);
   exchange_.set_epsilon(step.epsilon);
   exchange_.set_shrink(step.shrink);
+  exchange_.clear_unmasked();
+  exchange_.mutable_unmasked()->Add(unmasked.begin(), unmasked.end());
 }
 
 std::optional<wire::MomentumExchange> StatefulOptimizer::exchange() const {
@@ -152,7 +156,8 @@ size_t StatefulOptimizer::MomentumBytes(const ChangeCodec* codec) const {
 
 EncodedChange StatefulOptimizer::StepMomentum(const MomentumRound& round,
                                               Optimizer::Moment moment) {
-  const std::span<float> m = tensors_[0].floats(), residual = tensors_[2].floats();
+  const std::span<float> m = tensors_[0].floats(), v = tensors_[1].floats(),
+                         residual = tensors_[2].floats();
   const auto mean = static_cast<float>(1.0 / moment.contributors);
   for (size_t first = 0; first < m.size(); first += kBlockElements) {
     const std::span<float> block = m.subspan(first, std::min(kBlockElements, m.size() - first));
@@ -162,14 +167,21 @@ EncodedChange StatefulOptimizer::StepMomentum(const MomentumRound& round,
   const EncodedChange answer = EncodeMomentum(round, m, residual);
   moment.updates = updates_;
   Optimizer::Step step = WithFrozenVariance(optimizer_->PlanStep(moment));
-  Announce(step, moment.contributors);
+  const size_t unmasked = std::min(round.unmasked.size(), 2 * kMaxUnmaskedRuns);
+  Announce(step, moment.contributors, round.unmasked.first(unmasked));
   step.scale = static_cast<float>(exchange_.scale());
+  SettleMomentum(round.unmasked.first(unmasked),
+                 {.scale = step.scale, .beta1 = static_cast<float>(exchange_.beta1())}, m, v);
+  // Else the error of what masked elements were sent would come back as their first momentum.
+  for (size_t i = 0; i < residual.size(); ++i) {
+    if (IsMasked(v[i])) residual[i] = 0;
+  }
   optimizer_->RuleOf(BestKernels())
       .store(step, {.before = round.before.data(),
                     .sum = m.data(),
                     .after = round.after.data(),
                     .state0 = m.data(),
-                    .state1 = tensors_[1].floats().data(),
+                    .state1 = v.data(),
                     .n = m.size()});
   ++updates_;
   return answer;

@@ -14,6 +14,7 @@
 // ONEBIT_ADAM freezes its variance after so many updates. From then on workers push their momenta,
 // and StepMomentum averages these, encodes the mean with error feedback, and steps by what the
 // encoding says. Workers repeat that step (wire::MomentumExchange). The third tensor is the error.
+// Elements whose variance is 0 are masked (compress/kernels/frozen_variance.h).
 // Source: Tang et al., "1-bit Adam", ICML 2021, algorithm 1, lines 9 to 12.
 #ifndef SLIMPS_SERVER_ROUND_STATEFUL_OPTIMIZER_H_
 #define SLIMPS_SERVER_ROUND_STATEFUL_OPTIMIZER_H_
@@ -71,7 +72,8 @@ class StatefulOptimizer final {
     std::span<float> after;
     const ChangeCodec* codec = nullptr;  // of the answer; null: raw fp32
     EncodeContext context = {};
-    std::span<std::byte> payload;  // of the answer; at least MomentumBytes(codec)
+    std::span<std::byte> payload;             // of the answer; at least MomentumBytes(codec)
+    std::span<const uint32_t> unmasked = {};  // runs, of which the first kMaxUnmaskedRuns count
   };
   size_t MomentumBytes(const ChangeCodec* codec) const;
 
@@ -112,7 +114,8 @@ class StatefulOptimizer final {
   void Grow(size_t tensors);
   size_t state_tensors() const { return frozen_ ? 3 : optimizer_->state_tensors(); }
   void Freeze(uint32_t contributors);
-  void Announce(const Optimizer::Step& step, uint32_t contributors);
+  void Announce(const Optimizer::Step& step, uint32_t contributors,
+                std::span<const uint32_t> unmasked = {});
 
   const PartitionSpec& spec_;
   std::shared_ptr<const Optimizer> optimizer_;

@@ -148,7 +148,8 @@ absl::StatusOr<uint64_t> ShardState::HandlePush(uint32_t worker, PushWork work) 
         item.left_out()   ? PushedAs::kNothing
         : item.clipped()  ? PushedAs::kClippedGradient
         : item.momentum() ? PushedAs::kMomentum
-                          : PushedAs::kGradient);
+                          : PushedAs::kGradient,
+        {item.unmasked().data(), static_cast<size_t>(item.unmasked_size())});
   };
   const absl::StatusOr<PushVerdict> pushed = SayingWhatFor("a push", partition.spec().name, push);
   if (absl::IsResourceExhausted(pushed.status())) {

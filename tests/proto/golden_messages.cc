@@ -294,6 +294,16 @@ void AddClipping(const std::function<Message*(const char*)>& add) {
   answer->set_norm2(0.5);
 }
 
+void AddUnmasked(const std::function<Message*(const char*)>& add) {
+  wire::PushItem* push = add("masks/push")->header.mutable_push()->add_items();
+  push->set_momentum(true);
+  wire::PullReplyItem* answer = add("masks/pull_reply")->header.mutable_pull_reply()->add_items();
+  for (const uint32_t number : {768, 256, 1536, 1}) {
+    push->add_unmasked(number);
+    answer->mutable_momentum()->add_unmasked(number);
+  }
+}
+
 void AddRowsAndState(const std::function<Message*(const char*)>& add) {
   Message* message = add("push_rows");
   wire::PushItem* push = message->header.mutable_push()->add_items();
@@ -362,6 +372,7 @@ void AddRowsAndState(const std::function<Message*(const char*)>& add) {
   AddClipping(add);
   AddRestarts(add);
   AddCheckpoints(add);
+  AddUnmasked(add);
 }
 
 }  // namespace

@@ -255,6 +255,16 @@ TEST(HeaderCheck, RowsOfAPullAreBoundedInBytesAndNeedNotBeText) {
   EXPECT_LT(2 * kDefaultLimits.max_row_bytes, kDefaultLimits.max_header_bytes) << "with all else";
 }
 
+TEST(HeaderCheck, WhatAPushUnmasksIsBounded) {
+  wire::Header header = Versioned();
+  wire::PushItem* const push = header.mutable_push()->add_items();
+  for (size_t i = 0; i < kDefaultLimits.max_items; ++i) push->add_unmasked(1);
+  EXPECT_TRUE(CheckHeader(header, kDefaultLimits).ok());
+  push->add_unmasked(1);
+  EXPECT_THAT(std::string(CheckHeader(header, kDefaultLimits).message()),
+              HasSubstr("push.items[0].unmasked: has 16385 entries, at most 16384"));
+}
+
 TEST(HeaderCheck, PullsAreBoundedAloneAndBesidePushes) {
   const auto bad_partition = [](wire::PullItem* item) {
     item->mutable_id()->set_partition(static_cast<uint32_t>(kDefaultLimits.max_partitions));

@@ -22,6 +22,8 @@ OPTIMIZER_SCENARIOS = [
     "an_optimizer_steps_once_a_round",
     "optimizers_as_numpy_has_them",
     "onebit_adam_as_its_paper_has_it",
+    "onebit_adam_with_rows_that_come_late_uncompressed",
+    "onebit_adam_with_rows_that_come_late_in_one_bit",
     "async_steps_at_each_push",
     "a_bounded_lead",
     "optimizer_states_are_saved_and_loaded",

@@ -9,6 +9,7 @@ import queue
 import tempfile
 
 import numpy as np
+import onebit_adam
 import scenario
 import slimps
 from filled import SHAPE, expect, full
@@ -153,20 +154,12 @@ def optimizer_states_are_saved_and_loaded():
     store.close()
 
 
-def one_bit(x):
-    """The 1bit codec by its paper's formula: in blocks of 4096, the signs times the mean of |x|."""
-    blocks = [x[i : i + 4096] for i in range(0, len(x), 4096)]
-    return np.concatenate([np.abs(b).mean() * np.where(b >= 0, 1.0, -1.0) for b in blocks])
-
-
-def onebit_adam_as_its_paper_has_it():
-    """Tang et al., "1-bit Adam", ICML 2021, algorithm 1, in float64; Adam with bias correction."""
-    size, freeze_after, rate, betas, epsilon = 5000, 5, 0.01, (0.9, 0.99), 1e-6
+def by_onebit_adam(out, codec, freeze_after=5):
+    """Opens a store whose servers step "w", which begins as `out`. Also returns the reference."""
+    rate, betas, epsilon = 0.01, (0.9, 0.99), 1e-6
     store = slimps.kv.create(
-        "dist_sync", compression="1bit", pull_compression="1bit", threshold=0, pull_threshold=0
+        "dist_sync", compression=codec, pull_compression=codec, threshold=0, pull_threshold=0
     )
-    random = np.random.default_rng(3)
-    out = random.normal(size=size).astype(np.float32)
     store.init("w", out)
     store.set_optimizer(
         slimps.optimizer.create(
@@ -179,29 +172,60 @@ def onebit_adam_as_its_paper_has_it():
             rescale_grad=0.5,
         )
     )
-    x, m, v = out.astype(np.float64), np.zeros(size), np.zeros(size)
-    worker_errors, server_error = np.zeros((2, size)), np.zeros(size)
+    compress = {"1bit": onebit_adam.one_bit, "none": onebit_adam.uncompressed}[codec]
+    reference = onebit_adam.OneBitAdam(out, 2, freeze_after, compress, rate, betas, epsilon)
+    return store, reference
+
+
+def onebit_adam_as_its_paper_has_it():
+    size = 5000
+    random = np.random.default_rng(3)
+    out = random.normal(size=size).astype(np.float32)
+    store, reference = by_onebit_adam(out, "1bit")
     for t in range(1, 16):
         gradients = (random.normal(size=(2, size)) + np.sin(np.arange(size))).astype(np.float32)
-        if t <= freeze_after:  # line 1: Adam
-            g = gradients.astype(np.float64).mean(axis=0)
-            m = betas[0] * m + (1 - betas[0]) * g
-            v = betas[1] * v + (1 - betas[1]) * g * g
-            denominator = np.sqrt(v / (1 - betas[1] ** t)) + epsilon
-        else:
-            compressed = []
-            for i in range(2):
-                own = betas[0] * m + (1 - betas[0]) * gradients[i]  # line 6
-                compressed.append(one_bit(own + worker_errors[i]))  # line 7
-                worker_errors[i] += own - compressed[i]
-            mean = (compressed[0] + compressed[1]) / 2  # line 9
-            m = one_bit(mean + server_error)  # line 10
-            server_error += mean - m
-        x = x - rate / (1 - betas[0] ** t) * m / denominator  # line 12
         store.push("w", gradients[store.rank])
         store.pull("w", out=out)
-        np.testing.assert_allclose(out, x, rtol=0, atol=1e-5, err_msg="round %d" % t)
+        expected = reference.step(gradients)
+        np.testing.assert_allclose(out, expected, rtol=0, atol=1e-5, err_msg="round %d" % t)
     store.close()
+
+
+def onebit_adam_with_rows_that_come_late(codec):
+    """Worker 1 alone has gradients of the rows 30 to 39, from round 9 on; nobody has any of those
+    that follow. The variance is frozen after round 5.
+    """
+    shape, rate = (60, 100), 0.01
+    random = np.random.default_rng(3)
+    start = random.normal(size=shape).astype(np.float32)
+    out = start.copy()
+    store, reference = by_onebit_adam(out.ravel(), codec)
+    for t in range(1, 21):
+        gradients = random.normal(size=(2,) + shape).astype(np.float32)
+        gradients[0, 30:] = 0
+        gradients[1, 40 if t >= 9 else 30 :] = 0
+        before = out.copy()
+        store.push("w", gradients[store.rank].ravel())
+        store.pull("w", out=out.ravel())
+        why = "round %d" % t
+        assert np.array_equal(out[40:], start[40:]), (why, np.abs(out[40:] - start[40:]).max())
+        moved = np.abs(out - before)[30:40]
+        if t < 9:
+            assert moved.max() == 0, (why, moved.max())
+        else:
+            assert moved.max() < 5 * rate, (why, moved.max())
+            assert moved.mean() > rate / 50, (why, moved.mean())
+        expected = reference.step(gradients.reshape(2, -1)).reshape(shape)
+        np.testing.assert_allclose(out, expected, rtol=0, atol=1e-5, err_msg=why)
+    store.close()
+
+
+def onebit_adam_with_rows_that_come_late_uncompressed():
+    onebit_adam_with_rows_that_come_late("none")
+
+
+def onebit_adam_with_rows_that_come_late_in_one_bit():
+    onebit_adam_with_rows_that_come_late("1bit")
 
 
 def torch_tensors():

@@ -4,7 +4,7 @@
 # as it was built. Their cases are counted one by one.
 set -eu
 export PYTHONPATH="$PWD/python/package:$PWD/tests/python:$PWD/tests/python/pytorch"
-export PYTHONPATH="$PYTHONPATH:$PWD/tests/cluster/processes:$PWD/tests/repo"
+export PYTHONPATH="$PYTHONPATH:$PWD/tests/cluster/processes:$PWD/tests/repo:$PWD/tests/reference"
 export PYTHONDONTWRITEBYTECODE=1
 python=/usr/bin/python3
 if [ "$1" = --torch2 ]; then

@@ -3,6 +3,7 @@
 
 #include <limits>
 #include <optional>
+#include <vector>
 
 #include "proto/base/hash.h"
 #include "proto/base/status_macros.h"
@@ -39,10 +40,9 @@ absl::StatusOr<PreparedPush> PushItemMaker::Make(const PushJob& job, size_t part
                     .round = job.round,
                     .grad_buf = std::move(grad_buf),
                     .gradient_bound = job.gradient_bound};
-  SLIMPS_ASSIGN_OR_RETURN(const bool momentum, MakeMomentum(job, &part));
-  push.set_momentum(momentum);
+  SLIMPS_RETURN_IF_ERROR(MakeMomentum(job, &part, &push));
   if (part.grad_buf != nullptr) {
-    const bool whole = !momentum && !IsPrecision(codec.format()) &&
+    const bool whole = !push.momentum() && !IsPrecision(codec.format()) &&
                        options_.sends_whole_gradients != nullptr &&
                        options_.sends_whole_gradients();
     SLIMPS_RETURN_IF_ERROR(
@@ -53,10 +53,11 @@ absl::StatusOr<PreparedPush> PushItemMaker::Make(const PushJob& job, size_t part
   return prepared;
 }
 
-absl::StatusOr<bool> PushItemMaker::MakeMomentum(const PushJob& job, GradientPart* part) {
+absl::Status PushItemMaker::MakeMomentum(const PushJob& job, GradientPart* part,
+                                         wire::PushItem* push) {
   if (options_.momentum == nullptr || job.ready != nullptr ||
       !options_.momentum->Covers(*job.tensor, part->partition)) {
-    return false;
+    return absl::OkStatus();
   }
   if (part->grad_buf == nullptr) {
     SLIMPS_ASSIGN_OR_RETURN(part->grad_buf,
@@ -68,16 +69,19 @@ absl::StatusOr<bool> PushItemMaker::MakeMomentum(const PushJob& job, GradientPar
   if (job.hyper.has_value() && job.hyper->has_momentum()) {
     beta1 = static_cast<float>(job.hyper->momentum());
   }
+  std::vector<uint32_t> unmasked;
   SLIMPS_ASSIGN_OR_RETURN(const bool made,
                           options_.momentum->Make({.tensor = job.tensor,
                                                    .partition = part->partition,
                                                    .round = job.round,
                                                    .grad_scale = options_.payloads.grad_scale,
                                                    .beta1 = beta1},
-                                                  part->grad_buf->floats()));
+                                                  part->grad_buf->floats(), &unmasked));
+  push->set_momentum(made);
+  push->mutable_unmasked()->Add(unmasked.begin(), unmasked.end());
   part->scaled = made;
   part->gradient_bound = std::numeric_limits<float>::infinity();
-  return made;
+  return absl::OkStatus();
 }
 
 absl::Status PushItemMaker::AddGradient(const GradientPart& part, const Codec& codec,

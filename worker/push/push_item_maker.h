@@ -71,8 +71,8 @@ class PushItemMaker final {
 
  private:
   // Makes the momentum that is pushed from the part's gradient, or from zero if the worker
-  // contributes none. Returns false if the partition's pushes are gradients.
-  absl::StatusOr<bool> MakeMomentum(const PushJob& job, GradientPart* part);
+  // contributes none, and says so in `push`. Does nothing if the partition's pushes are gradients.
+  absl::Status MakeMomentum(const PushJob& job, GradientPart* part, wire::PushItem* push);
   absl::Status AddGradient(const GradientPart& part, const Codec& codec, const Codec& compressor,
                            PreparedPush* prepared, wire::PushItem* push);
   void AddReady(const ReadyPayload& ready, PreparedPush* prepared, wire::PushItem* push) const;

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "compress/format/format.h"
+#include "compress/kernels/frozen_variance.h"
 #include "compress/kernels/kernels.h"
 #include "compress/kernels/update_plan.h"
 #include "proto/base/status_macros.h"
@@ -86,7 +87,8 @@ absl::Status SharedMomentum::Put(const TensorPlan& tensor, size_t partition,
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> SharedMomentum::Make(const Wanted& wanted, std::span<float> gradient) {
+absl::StatusOr<bool> SharedMomentum::Make(const Wanted& wanted, std::span<float> gradient,
+                                          std::vector<uint32_t>* unmasked) {
   Part* const found = Find(*wanted.tensor, wanted.partition);
   if (found == nullptr) return false;
   Part& part = *found;
@@ -98,6 +100,7 @@ absl::StatusOr<bool> SharedMomentum::Make(const Wanted& wanted, std::span<float>
                      " is made from the momentum of version ", wanted.round - 1,
                      "; pull that first, version ", part.version, " was pulled last"));
   }
+  *unmasked = FindUnmasked(gradient, part.variance.floats());
   const float beta1 = wanted.beta1.value_or(part.beta1);
   const float of_momentum = beta1 * part.unscale, of_gradient = (1 - beta1) * wanted.grad_scale;
   for (size_t i = 0; i < gradient.size(); ++i) {
@@ -123,20 +126,29 @@ absl::Status SharedMomentum::Step(const TensorPlan& tensor, size_t partition,
         Where(tensor, partition), "expected ", weights.size(), " elements of momentum and variance",
         ", got ", part.momentum.floats().size(), " and ", part.variance.floats().size()));
   }
-  const std::span<float> momentum = part.momentum.floats();
+  const std::span<const uint32_t> unmasked(answer.momentum().unmasked().data(),
+                                           static_cast<size_t>(answer.momentum().unmasked_size()));
+  if (!AreRuns(unmasked, weights.size())) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        Where(tensor, partition), "version ", answer.version(), " unmasks ", unmasked.size(),
+        " numbers, expected rising runs of ", weights.size(), " elements"));
+  }
+  const std::span<float> momentum = part.momentum.floats(), variance = part.variance.floats();
   DecodeAll(static_cast<PayloadFormat>(answer.format()), payload, momentum);
   UpdateStep step;
   step.scale = static_cast<float>(answer.momentum().scale());
   step.adam_step = static_cast<float>(answer.momentum().step());
   step.epsilon = static_cast<float>(answer.momentum().epsilon());
   step.shrink = static_cast<float>(answer.momentum().shrink());
-  BestKernels().update.adam.store(WithFrozenVariance(step),
-                                  {.before = weights.data(),
-                                   .sum = momentum.data(),
-                                   .after = weights.data(),
-                                   .state0 = momentum.data(),
-                                   .state1 = part.variance.floats().data(),
-                                   .n = weights.size()});
+  SettleMomentum(unmasked,
+                 {.scale = step.scale, .beta1 = static_cast<float>(answer.momentum().beta1())},
+                 momentum, variance);
+  BestKernels().update.adam.store(WithFrozenVariance(step), {.before = weights.data(),
+                                                             .sum = momentum.data(),
+                                                             .after = weights.data(),
+                                                             .state0 = momentum.data(),
+                                                             .state1 = variance.data(),
+                                                             .n = weights.size()});
   part.version = answer.version();
   part.beta1 = static_cast<float>(answer.momentum().beta1());
   part.unscale = static_cast<float>(answer.momentum().unscale());

@@ -6,8 +6,11 @@
 //   pushes   beta1 * m + (1 - beta1) * g
 //   pulls    m = what the answer says;  w = shrink * w - step * m / (sqrt(v) + epsilon)
 //
+// Elements whose v is 0 are masked (compress/kernels/frozen_variance.h).
+//
 //   SLIMPS_RETURN_IF_ERROR(momentum.Put(*tensor, 0, answer, payload));   // m, then v, as state
-//   SLIMPS_ASSIGN_OR_RETURN(bool made, momentum.Make({.tensor = tensor, .round = 9}, gradient));
+//   SLIMPS_ASSIGN_OR_RETURN(bool made, momentum.Make({.tensor = tensor, .round = 9}, gradient,
+//                                                    &unmasked));
 //   SLIMPS_RETURN_IF_ERROR(momentum.Step(*tensor, 0, answer, payload, weights));
 //
 // A partition is known here from its first Put on. Until then its pushes are gradients.
@@ -22,6 +25,7 @@
 #include <optional>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -69,14 +73,17 @@ class SharedMomentum final {
                                  const wire::PullReplyItem& answer,
                                  std::span<const std::byte> payload);
 
-  // Turns the gradient into the momentum that is pushed, grad_scale included. Returns false, having
-  // changed nothing, if the partition's pushes are gradients.
+  // Turns the gradient into the momentum that is pushed, grad_scale included. Sets *unmasked to the
+  // runs that it unmasks (PushItem.unmasked). Returns false, having changed nothing, if the
+  // partition's pushes are gradients.
   // FailedPrecondition: the version before the round was not pulled.
-  [[nodiscard]] absl::StatusOr<bool> Make(const Wanted& wanted, std::span<float> gradient);
+  [[nodiscard]] absl::StatusOr<bool> Make(const Wanted& wanted, std::span<float> gradient,
+                                          std::vector<uint32_t>* unmasked);
 
   // Repeats the servers' step from `answer`, a change of momentum.
   // REQUIRES: ValidatePayload was OK; `weights` are those of answer.base_version().
   // FailedPrecondition: the state was not Put.
+  // InvalidArgument: answer.momentum().unmasked() are no runs.
   [[nodiscard]] absl::Status Step(const TensorPlan& tensor, size_t partition,
                                   const wire::PullReplyItem& answer,
                                   std::span<const std::byte> payload, std::span<float> weights);

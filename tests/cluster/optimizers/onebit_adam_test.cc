@@ -78,7 +78,20 @@ struct Training {
   bool workers_without_gradients = false;
   bool lends = false;  // gradients are lent instead of pushed
   double grows = 1;    // each round's gradients by the round's before
+  bool late = false;   // some gradients of the last tensor come late, others never (TakeLate)
 };
+
+// Elements of the last tensor, in two of its partitions, that only worker 1 has gradients of, from
+// round kLateFrom on.
+constexpr int kLateFrom = 8;
+bool IsLate(size_t i) { return i >= 1900 && i < 2100; }
+bool IsNever(size_t i) { return i >= 4000 && i < 4200; }
+
+void TakeLate(int round, uint32_t rank, std::vector<float>* gradient) {
+  for (size_t i = 0; i < gradient->size(); ++i) {
+    if (IsNever(i) || (IsLate(i) && (round < kLateFrom || rank != 1))) (*gradient)[i] = 0;
+  }
+}
 
 Outcome Train(const Training& run) {
   Mutex mutex;
@@ -106,6 +119,7 @@ Outcome Train(const Training& run) {
           std::vector<float>& gradient =
               gradients.emplace_back(Random(kSizes[k], 1000 * round + 10 * k + store.rank()));
           for (float& value : gradient) value *= static_cast<float>(std::pow(run.grows, round));
+          if (run.late) TakeLate(round, store.rank(), &gradient);
           ASSERT_STATUS_OK(
               run.lends ? store.PushLent(tensors[k].key, {{.values = gradient, .place = {}}}, 0)
                         : store.Push(tensors[k].key, gradient, 0));
@@ -177,8 +191,35 @@ TEST(OnebitAdam, UncompressedMomentaMakeAdamsStepsWithTheFrozenVariance) {
   EXPECT_GT(apart, 0);
 }
 
+// kSizes' last tensor has 5000 elements, and noise of one bit for each of them.
+TEST(OnebitAdam, ElementsWithoutAGradientStayUntilTheyGetOne) {
+  for (const char* codec : {"none", "1bit"}) {
+    Training run{.cluster = Options(codec), .optimizer = OnebitAdam(), .to = 20, .late = true};
+    run.optimizer.set_weight_decay(0);
+    const double rate = run.optimizer.learning_rate();
+    const Outcome outcome = Train(run);
+    for (size_t round = 1; round < outcome.seen.size(); ++round) {
+      const std::vector<float>&before = outcome.seen[round - 1][2], &now = outcome.seen[round][2];
+      double most = 0, sum = 0;
+      for (size_t i = 0; i < now.size(); ++i) {
+        const double moved = std::abs(now[i] - before[i]);
+        if (IsNever(i)) EXPECT_EQ(moved, 0) << codec << " round " << round + 1 << " element " << i;
+        if (!IsLate(i)) continue;
+        most = std::max(most, moved);
+        sum += moved;
+      }
+      if (round + 1 < kLateFrom) {
+        EXPECT_EQ(most, 0) << codec << " round " << round + 1;
+      } else {
+        EXPECT_LT(most, 5 * rate) << codec << " round " << round + 1;
+        EXPECT_GT(sum / 200, rate / 50) << codec << " round " << round + 1;
+      }
+    }
+  }
+}
+
 TEST(OnebitAdam, AllWorkersHoldTheSameBitsWhateverTheNetworkDoes) {
-  const Training run{.workers_without_gradients = true};
+  const Training run{.workers_without_gradients = true, .late = true};
   const Outcome reference = Train(run);
   Training other = run;
   other.cluster.shard_threads = 2;
@@ -189,10 +230,11 @@ TEST(OnebitAdam, AllWorkersHoldTheSameBitsWhateverTheNetworkDoes) {
 }
 
 TEST(OnebitAdam, ASavedJobGoesOnWithTheSameBits) {
-  const Outcome whole = Train({});
-  for (const int stop : {2, 4, 7}) {  // in the warm-up, at its end, and after
-    const Outcome first = Train({.to = stop});
-    const Outcome second = Train({.from = stop + 1, .start = &first.saved});
+  const Outcome whole = Train({.late = true});
+  // In the warm-up, at its end, and before and after late gradients.
+  for (const int stop : {2, 4, 7, 8}) {
+    const Outcome first = Train({.to = stop, .late = true});
+    const Outcome second = Train({.from = stop + 1, .start = &first.saved, .late = true});
     for (size_t i = 0; i < second.seen.size(); ++i) {
       EXPECT_TRUE(second.seen[i] == whole.seen[stop + i]) << "stopped after " << stop << ", " << i;
     }

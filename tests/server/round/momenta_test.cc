@@ -40,9 +40,9 @@ std::unique_ptr<Partition> Make(const wire::OptimizerSpec& optimizer, uint32_t w
 }
 
 absl::Status Push(Partition& partition, uint64_t round, const std::vector<float>& values,
-                  PushedAs pushed_as) {
-  const auto verdict =
-      partition.Push(round, 0, 2, Raw(values), /*change=*/nullptr, std::nullopt, pushed_as);
+                  PushedAs pushed_as, const std::vector<uint32_t>& unmasked = {}) {
+  const auto verdict = partition.Push(round, 0, 2, Raw(values), /*change=*/nullptr, std::nullopt,
+                                      pushed_as, unmasked);
   while (partition.HasCompleteRound()) partition.ApplyNextRound();
   return verdict.status();
 }
@@ -66,6 +66,37 @@ TEST(Momenta, AFrozenVarianceIsCorrectedForItsBiasAndStays) {
   const double step = kRate / (1 - kBeta1 * kBeta1);
   EXPECT_NEAR(partition->weights()[0], before[0] - step * 3 / 2, 1e-6);
   EXPECT_NEAR(partition->weights()[1], before[1] - step * 8 / 4, 1e-6);
+}
+
+// What a codec sends for an element without a gradient is noise.
+TEST(Momenta, AnElementThatTheWarmUpDidNotReachStaysUntilAWorkerUnmasksIt) {
+  auto partition = Make(Spec(1));
+  ASSERT_TRUE(Push(*partition, 1, {2, 0}, PushedAs::kGradient).ok());
+  ASSERT_TRUE(Push(*partition, 2, {3, 8}, PushedAs::kMomentum).ok());
+  EXPECT_EQ(partition->weights()[1], 0);
+  EXPECT_THAT(State(*partition, 1), ElementsAre(3, 0));
+  ASSERT_TRUE(Push(*partition, 3, {3, 8}, PushedAs::kMomentum, {1, 1}).ok());
+  EXPECT_THAT(State(*partition, 2), ElementsAre(4, 256)) << "(8 / (1 - beta1))^2";
+  EXPECT_THAT(State(*partition, 1), ElementsAre(3, 8));
+  EXPECT_THAT(partition->MomentumOf(3)->unmasked(), ElementsAre(1, 1));
+  EXPECT_NEAR(partition->weights()[1], -kRate / (1 - std::pow(kBeta1, 3)) * 8 / 16, 1e-6);
+  ASSERT_TRUE(Push(*partition, 4, {3, 8}, PushedAs::kMomentum).ok());
+  EXPECT_THAT(State(*partition, 2), ElementsAre(4, 256));
+  EXPECT_TRUE(partition->MomentumOf(4)->unmasked().empty());
+}
+
+TEST(Momenta, RunsThatAreNoneAreRefusedAndChangeNothing) {
+  auto partition = Make(Spec(1));
+  EXPECT_EQ(Push(*partition, 1, {2, 0}, PushedAs::kGradient, {1, 1}).code(),
+            absl::StatusCode::kInvalidArgument);
+  ASSERT_TRUE(Push(*partition, 1, {2, 0}, PushedAs::kGradient).ok());
+  for (const std::vector<uint32_t>& runs :
+       {std::vector<uint32_t>{1}, {2, 1}, {1, 2}, {0, 0}, {1, 0xffffffff}, {1, 1, 0, 1}}) {
+    const absl::Status refused = Push(*partition, 2, {3, 8}, PushedAs::kMomentum, runs);
+    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << runs.size();
+    EXPECT_THAT(refused.message(), HasSubstr("expected a momentum with rising runs"));
+  }
+  EXPECT_EQ(partition->version(), 1u);
 }
 
 TEST(Momenta, AnswersSayWhenTheNextPushIsAMomentum) {

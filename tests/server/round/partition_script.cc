@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 #include <random>
+#include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -17,6 +18,8 @@ namespace slimps {
 namespace {
 
 constexpr uint64_t kRounds = 6;
+constexpr uint64_t kUnmasks = 5;  // round in which late elements get their first gradient
+constexpr uint32_t kLateElements[] = {100, 50};  // a run
 
 PartitionSpec SpecOf(const Scenario& scenario) {
   PartitionSpec spec;
@@ -50,7 +53,11 @@ ClaimedPayload LanesOf(uint64_t round, uint32_t worker) {
 }
 
 ClaimedPayload PushOf(const Scenario& scenario, uint64_t round, uint32_t worker) {
-  const std::vector<float> values = RandomValues(kElements, 100 * round + worker);
+  std::vector<float> values = RandomValues(kElements, 100 * round + worker);
+  // Some elements get no gradient before the variance is frozen, and a first one after it.
+  if (scenario.optimizer.kind() == wire::OptimizerSpec::ONEBIT_ADAM && round < kUnmasks) {
+    std::fill_n(values.begin() + kLateElements[0], kLateElements[1], 0.0f);
+  }
   switch (scenario.push) {
     case Scenario::Push::kRaw:
       // One worker has nothing in one round.
@@ -182,7 +189,10 @@ class Script {
                                  left_out   ? PushedAs::kNothing
                                  : clipped  ? PushedAs::kClippedGradient
                                  : momentum ? PushedAs::kMomentum
-                                            : PushedAs::kGradient));
+                                            : PushedAs::kGradient,
+                                 momentum && !left_out && round >= kUnmasks
+                                     ? std::span<const uint32_t>(kLateElements)
+                                     : std::span<const uint32_t>()));
     });
   }
 
