@@ -25,7 +25,7 @@ from typing import Any, ContextManager, Optional
 import transformers
 
 import slimps.torch
-from slimps.errors import FailedPreconditionError, InvalidArgumentError
+from slimps.errors import FailedPreconditionError
 from slimps.pytorch import frameworks
 
 __all__ = ["CommHookCallback", "distribute"]
@@ -62,19 +62,12 @@ def distribute(trainer: transformers.Trainer, **options: Any) -> None:
 
     trainer   before train(). Its optimizer is the one that it was given or makes by its arguments;
               learning rates and accumulation of gradients are those of its arguments
-    options   DistributedOptimizer's
+    options   DistributedOptimizer's. clip_norm is the Trainer's max_grad_norm (0: None)
 
-    Evaluating and saving show the servers' weights.
-
-    InvalidArgumentError: the Trainer clips gradients by their norm, which have left then.
+    Evaluating and saving show the servers' weights. The servers clip gradients, after the Trainer
+    would: the grad_norm that it logs is that of the step before.
     """
-    if trainer.args.max_grad_norm:
-        raise InvalidArgumentError(
-            "distribute: gradients leave in backward, before a Trainer clips them; expected "
-            "TrainingArguments(max_grad_norm=0), or CommHookCallback, which clips the mean; got "
-            "max_grad_norm=%s" % trainer.args.max_grad_norm
-        )
-    _Distributed(trainer, options)
+    _Distributed(trainer, {"clip_norm": trainer.args.max_grad_norm or None, **options})
 
 
 class _Distributed(transformers.TrainerCallback):  # type: ignore[misc]
@@ -93,8 +86,7 @@ class _Distributed(transformers.TrainerCallback):  # type: ignore[misc]
         accelerator.prepare_model = functools.partial(
             accelerator.prepare_model, evaluation_mode=True
         )
-        # The Trainer asks it for the norm that it logs: there is none before the servers' step.
-        accelerator.clip_grad_norm_ = lambda *_, **__: None
+        accelerator.clip_grad_norm_ = self._newest_norm
         trainer.add_callback(self)
 
     def _create_optimizer(self, model: Any = None) -> Any:
@@ -107,6 +99,12 @@ class _Distributed(transformers.TrainerCallback):  # type: ignore[misc]
             )
             self._trainer.optimizer = self._optimizer
         return self._trainer.optimizer
+
+    def _newest_norm(self, *_: Any, **__: Any) -> Optional[float]:
+        """Takes the place of clipping. Returns the norm of the step before, None without one."""
+        if self._optimizer is None or self._optimizer.clip_norm is None:
+            return None
+        return self._optimizer.grad_norm
 
     def _show_weights(self, *arguments: Any, **named: Any) -> None:
         control = self._trainer.control

@@ -22,8 +22,8 @@ def losses(*arguments):
     return {what: float(loss) for what, loss in found}
 
 
-# The servers' way clips nothing.
-@pytest.mark.parametrize("way, norm", [("hook", "1"), ("servers", "0")])
+# What a gradient is clipped by: the norm of the mean, with both ways.
+@pytest.mark.parametrize("way, norm", [("hook", "1"), ("servers", "1"), ("servers", "0")])
 def test_training_saving_and_resuming_equal_ddps(way, norm, tmp_path):
     of_ddp = losses("ddp", str(tmp_path / "ddp"), norm)
     assert len(of_ddp) == 8, of_ddp
