@@ -22,6 +22,7 @@ import contextlib
 import functools
 from typing import Any, ContextManager, Optional
 
+import torch
 import transformers
 
 import slimps.torch
@@ -61,13 +62,14 @@ def distribute(trainer: transformers.Trainer, **options: Any) -> None:
     """Makes the servers step for a Trainer: its optimizer becomes a DistributedOptimizer.
 
     trainer   before train(). Its optimizer is the one that it was given or makes by its arguments;
-              learning rates and accumulation of gradients are those of its arguments
-    options   DistributedOptimizer's. clip_norm is the Trainer's max_grad_norm (0: None)
+              learning rates, accumulation of gradients and the norm to clip by are those of its
+              arguments
+    options   DistributedOptimizer's
 
-    Evaluating and saving show the servers' weights. The servers clip gradients, after the Trainer
-    would: the grad_norm that it logs is that of the step before.
+    The mean is clipped at the servers, which costs no pass over the gradients here; the norm that
+    the Trainer logs is that of the mean. Evaluating and saving show the servers' weights.
     """
-    _Distributed(trainer, {"clip_norm": trainer.args.max_grad_norm or None, **options})
+    _Distributed(trainer, options)
 
 
 class _Distributed(transformers.TrainerCallback):  # type: ignore[misc]
@@ -79,6 +81,9 @@ class _Distributed(transformers.TrainerCallback):  # type: ignore[misc]
         self._make = trainer.create_optimizer
         self._log_save_evaluate = trainer._maybe_log_save_evaluate
         self._optimizer: Optional[slimps.torch.DistributedOptimizer] = None
+        # The norm of the step under way. The Trainer asks for it before the step, and reads it
+        # after the step.
+        self._norm = torch.zeros(())
         trainer.create_optimizer = self._create_optimizer
         trainer._maybe_log_save_evaluate = self._show_weights
         accelerator = trainer.accelerator
@@ -86,25 +91,32 @@ class _Distributed(transformers.TrainerCallback):  # type: ignore[misc]
         accelerator.prepare_model = functools.partial(
             accelerator.prepare_model, evaluation_mode=True
         )
-        accelerator.clip_grad_norm_ = self._newest_norm
+        accelerator.clip_grad_norm_ = self._clip
         trainer.add_callback(self)
 
     def _create_optimizer(self, model: Any = None) -> Any:
         if self._optimizer is None:
+            arguments, options = self._trainer.args, dict(self._options)
+            if arguments.max_grad_norm:
+                options["clip_norm"] = arguments.max_grad_norm
             self._optimizer = slimps.torch.DistributedOptimizer(
                 self._make(model),
                 self._trainer.model,
-                backward_passes_per_step=self._trainer.args.gradient_accumulation_steps,
-                **self._options,
+                backward_passes_per_step=arguments.gradient_accumulation_steps,
+                **options,
             )
+            register: Any = getattr(self._optimizer, "register_step_post_hook")
+            register(self._note_norm)
             self._trainer.optimizer = self._optimizer
         return self._trainer.optimizer
 
-    def _newest_norm(self, *_: Any, **__: Any) -> Optional[float]:
-        """Takes the place of clipping. Returns the norm of the step before, None without one."""
-        if self._optimizer is None or self._optimizer.clip_norm is None:
-            return None
-        return self._optimizer.grad_norm
+    def _clip(self, *_: Any, **__: Any) -> Optional[torch.Tensor]:
+        """Replaces accelerate's clipping: returns the norm, where the servers tell one."""
+        return self._norm if self._trainer.args.max_grad_norm else None
+
+    def _note_norm(self, optimizer: Any, *_: Any) -> None:
+        if self._trainer.args.max_grad_norm:
+            self._norm.fill_(float(optimizer.grad_norm))
 
     def _show_weights(self, *arguments: Any, **named: Any) -> None:
         control = self._trainer.control

@@ -207,8 +207,8 @@ class Partition final {
   // is not answered: "version 4 wanted, 3 held; round 4 lacks the push of workers 1, 2".
   std::string DescribeWait(uint64_t wanted, uint64_t clock = 0) const;
 
-  // Returns OK if a pull of version `wanted`, which waits for the slowest worker to come to `clock`,
-  // can be answered one day.
+  // Returns OK if a pull of version `wanted`, which waits for the slowest worker to come to
+  // `clock`, can be answered one day.
   // FailedPrecondition: it waits for a push of a worker of `ended`, who push no more. The message
   // names the round, the worker's last one, and what that worker should have called.
   [[nodiscard]] absl::Status CheckComes(const std::set<uint32_t>& ended, uint64_t wanted,

@@ -98,8 +98,8 @@ class ShardState final {
   void SetAway(uint32_t worker);
   void SetPresent(uint32_t worker) { away_.erase(worker); }
 
-  // Notes that this worker pushes no more. From now on FailedPrecondition is the answer to each pull
-  // and push that would wait for a push of it (Partition::CheckComes).
+  // Notes that this worker pushes no more. From now on FailedPrecondition is the answer to each
+  // pull and push that would wait for a push of it (Partition::CheckComes).
   void NoteEnded(uint32_t worker);
 
   // Makes `why` the answer to: the pulls that wait; later pushes; later pulls that would have to

@@ -5,6 +5,7 @@ import array
 
 import numpy as np
 import pytest
+import torch
 
 import slimps
 from slimps import _arrays, _said_once, kv, native
@@ -17,6 +18,8 @@ def shares_memory(one, other):
 def test_packed_float32_is_not_copied():
     values = np.arange(6, dtype=np.float32).reshape(2, 3)
     assert shares_memory(values, _arrays.packed(_arrays.as_numpy(values, "a")))
+    tensor = torch.arange(6.0, requires_grad=True)
+    assert shares_memory(tensor.detach().numpy(), _arrays.packed(_arrays.as_numpy(tensor, "a")))
     plain = array.array("f", [1, 2, 3])
     assert shares_memory(
         np.frombuffer(plain, np.float32), _arrays.packed(_arrays.as_numpy(plain, "a"))
@@ -28,6 +31,8 @@ def test_other_arrays_become_packed_float32():
         np.arange(6, dtype=np.float16),
         np.arange(12, dtype=np.float32)[::2],
         np.asfortranarray(np.ones((2, 3), np.float32)),
+        torch.ones(3, 2).t(),
+        torch.ones(2).half(),
     ):
         made = _arrays.packed(_arrays.as_numpy(values, "a"))
         assert made.dtype == np.float32 and made.flags.c_contiguous
@@ -57,6 +62,13 @@ def test_dlpack_is_read_without_copying():
     [
         (np.zeros(2, np.int32), "expected float32, float16 or float64, got int32"),
         (np.zeros(2, ">f4"), "expected float32, float16 or float64, got >f4"),
+        (torch.zeros(2, dtype=torch.int64), "expected float32, float16 or float64, got int64"),
+        (torch.zeros(2, dtype=torch.bfloat16), "expected float32 or float16, got torch.bfloat16"),
+        (torch.zeros(2).to_sparse(), "expected a dense tensor, got layout torch.sparse_coo"),
+        (
+            torch.zeros(2, device="meta"),
+            "expected a tensor on the CPU or a CUDA device, got one on meta",
+        ),
         (
             1.5,
             "expected a numpy array, a torch tensor or another array of float32 or float16, got "
@@ -78,9 +90,10 @@ def nothing_said_before(monkeypatch):
     monkeypatch.setattr(_said_once, "_said", set())
 
 
-def test_float64_is_converted_both_ways_with_one_warning(nothing_said):
+@pytest.mark.parametrize("make", [lambda values: values, torch.from_numpy], ids=["numpy", "torch"])
+def test_float64_is_converted_both_ways_with_one_warning(make, nothing_said):
     del nothing_said
-    weights = np.full((2, 3), 1 / 3)
+    weights = make(np.full((2, 3), 1 / 3))
     with slimps.kv.create("local") as store:
         with pytest.warns(UserWarning, match="init of key 'w': float64 is converted") as warned:
             store.init("w", weights)
@@ -88,12 +101,12 @@ def test_float64_is_converted_both_ways_with_one_warning(nothing_said):
             store.push("w", weights)
             store.push("w", slimps.RowSparse([1], np.full((1, 3), 1.0), (2, 3)))
             store.pull("w", out=weights)
-            store.pushpull("w", np.zeros((2, 3)), out=weights)
+            store.pushpull("w", make(np.zeros((2, 3))), out=weights)
         assert len(warned) == 1
         assert warned[0].filename == __file__, "the user's line is shown"
     third = np.float32(1 / 3)
     np.testing.assert_array_equal(
-        np.float64([[third + third] * 3, [third + third + np.float32(1)] * 3]), weights
+        np.float64([[third + third] * 3, [third + third + np.float32(1)] * 3]), np.asarray(weights)
     )
 
 

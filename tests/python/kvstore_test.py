@@ -27,6 +27,7 @@ OPTIMIZER_SCENARIOS = [
     "async_steps_at_each_push",
     "a_bounded_lead",
     "optimizer_states_are_saved_and_loaded",
+    "torch_tensors",
 ]
 
 

@@ -9,8 +9,8 @@ JOB = [
     "//server:slimps_server",
     "//tests/cluster/processes:process_cluster.py",
     "//tests/python:jobs.py",
-    "//tests/python:scenario.py",
     "//tests/repo:eventually.py",
+    "//tests/repo:scenario.py",
 ]
 
 # Tags of tests of the wheel, which `tools/slimps test` makes. Bazel does not see when it changes.

@@ -5,6 +5,7 @@
 set -eu
 export PYTHONPATH="$PWD/python/package:$PWD/tests/python:$PWD/tests/python/pytorch"
 export PYTHONPATH="$PYTHONPATH:$PWD/tests/cluster/processes:$PWD/tests/repo:$PWD/tests/reference"
+export PYTHONPATH="$PYTHONPATH:$PWD/tests/launch"
 export PYTHONDONTWRITEBYTECODE=1
 python=/usr/bin/python3
 if [ "$1" = --torch2 ]; then

@@ -82,7 +82,7 @@ class CommHookState:
         if not wanted:
             raise InvalidArgumentError("CommHookState: no parameter needs a gradient")
         for name, parameter in wanted:
-            params.check(parameter, "parameter %s" % name, (torch.float32,))
+            params.check(parameter, "parameter %s" % name, params.FLOATS)
         self._optimizer = optimizer
         self._scaler = scaler if scaler is not None and scaler.is_enabled() else None
         if store is not None:

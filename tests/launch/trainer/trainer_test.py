@@ -5,11 +5,10 @@ resume as DistributedDataParallel does."""
 import os
 import re
 
-import commands
 import pytest
 from commands import PYTHON, SLIMPS, Command
 
-WORKER = os.path.join(commands.HERE, "trainer_worker.py")
+WORKER = os.path.join(os.path.dirname(os.path.realpath(__file__)), "trainer_worker.py")
 
 
 def losses(*arguments):
