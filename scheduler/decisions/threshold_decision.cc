@@ -178,8 +178,6 @@ void ThresholdDecision::DecideThresholds(uint64_t generation, wire::CodecMap* ma
   const ThresholdTable average = ThresholdTable::Average(push);
   const ThresholdTable pull_average = ThresholdTable::Average(pull);
   map->set_codec_below("none");
-  map->set_codec(average.codec());
-  map->set_pull_codec(pull_average.codec());
   const auto threshold = Decide(average, wire::PUSH, generation, &push_, map);
   map->set_has_threshold(threshold.has_value());
   map->set_threshold_bytes(threshold.value_or(0));
@@ -191,11 +189,13 @@ void ThresholdDecision::DecideThresholds(uint64_t generation, wire::CodecMap* ma
 std::optional<uint64_t> ThresholdDecision::Decide(const ThresholdTable& average,
                                                   wire::Direction direction, uint64_t generation,
                                                   Followed* followed, wire::CodecMap* map) const {
-  const bool known = followed->codec == average.codec();
-  followed->codec = average.codec();
   if (average.codec().empty()) return std::nullopt;
   AddRows(average, direction, map->mutable_table());
   const std::vector<ThresholdRow> rows = average.Rows();
+  const bool known = followed->codec == average.codec();
+  if (!known && !AreComparable(rows)) return std::nullopt;
+  followed->codec = average.codec();
+  *(direction == wire::PUSH ? map->mutable_codec() : map->mutable_pull_codec()) = followed->codec;
   if (known) return followed->threshold.Move(rows);
   for (const auto& [worker, report] : reports_) {
     const auto told = report.in_force.find(direction);

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "compress/codec/codec.h"
 #include "proto/base/clock.h"
 #include "proto/base/mutex.h"
 #include "tests/cluster/in_process_cluster.h"
@@ -198,6 +199,95 @@ TEST(PullCompression, AnAutomaticThresholdMeasuresPlainPullsBothWays) {
       }
       EXPECT_GE(store.totals().changes_pulled, 4u * 2);
     });
+  }
+}
+
+absl::Status PushAndPullAll(KVStore& store, const std::vector<std::vector<float>>& gradients,
+                            std::vector<std::vector<float>>& weights) {
+  for (size_t k = 0; k < weights.size(); ++k) {
+    const absl::Status pushed = store.Push(absl::StrCat("w", k), gradients[k], 0);
+    if (!pushed.ok()) return pushed;
+  }
+  Mutex mutex;
+  CondVar arrived;
+  std::vector<absl::Status> results;
+  for (size_t k = 0; k < weights.size(); ++k) {
+    store.PullOnto(absl::StrCat("w", k), weights[k], 0, [&](absl::Status status) {
+      MutexLock lock(&mutex);
+      results.push_back(std::move(status));
+      arrived.NotifyAll();
+    });
+  }
+  MutexLock lock(&mutex);
+  while (results.size() < weights.size()) arrived.Wait(&mutex);
+  for (const absl::Status& result : results) {
+    if (!result.ok()) return result;
+  }
+  return absl::OkStatus();
+}
+
+// Returns the bytes of a step's tensors, some of which are compressed.
+uint64_t BytesOf(const std::vector<size_t>& sizes, bool compresses, uint64_t threshold) {
+  const auto codec = MakeCodec("1bit").value();
+  uint64_t bytes = 0;
+  for (const size_t size : sizes) {
+    const uint64_t raw = size * sizeof(float);
+    bytes += compresses && raw >= threshold ? codec->MaxPayloadBytes(size) : raw;
+  }
+  return bytes;
+}
+
+// All pulls of a round are under way at once, as in a training step. A threshold in bytes must not
+// keep the other direction from being measured, nor from being followed.
+TEST(PullCompression, GivenAndAutomaticThresholdsAreMeasuredAndFollowedToTheStep) {
+  constexpr uint64_t kGiven = 4096;
+  constexpr int kPreSteps = 6;
+  const std::vector<size_t> sizes = {500, 1500, 3000, 6000, 9000, 20000, 30000, 40000};
+  for (const bool push_given : {true, false}) {
+    for (const bool pull_given : {true, false}) {
+      SCOPED_TRACE(absl::StrCat("push given ", push_given, ", pull given ", pull_given));
+      ClusterOptions options = Options(2, "1bit");
+      options.store.pre_steps = kPreSteps;
+      options.store.fixed_threshold_bytes =
+          push_given ? std::optional<uint64_t>(kGiven) : std::nullopt;
+      options.store.fixed_pull_threshold_bytes =
+          pull_given ? std::optional<uint64_t>(kGiven) : std::nullopt;
+      // So slow that the next round's pushes would overtake the pulls that are measured.
+      options.worker_transport.emulate_link_bytes_per_second = 20e6;
+      options.worker_transport.emulate_link_latency = absl::Milliseconds(5);
+      InProcessCluster cluster(options);
+      cluster.RunWorkers([&](KVStore& store) {
+        std::vector<std::vector<float>> weights, gradients;
+        for (size_t k = 0; k < sizes.size(); ++k) {
+          weights.push_back(Random(sizes[k], k));
+          gradients.push_back(Random(sizes[k], 10 * k + store.rank()));
+          const std::vector<int64_t> shape = {static_cast<int64_t>(sizes[k])};
+          ASSERT_STATUS_OK(
+              store.Init({{.key = absl::StrCat("w", k), .shape = shape, .value = weights[k]}}));
+        }
+        StoreTotals before;
+        for (int round = 1; round <= kPreSteps + 4; ++round) {
+          before = store.totals();
+          ASSERT_STATUS_OK(PushAndPullAll(store, gradients, weights));
+        }
+        const wire::CodecMap map = store.codec_map().value();
+        int measured = 0;
+        for (const wire::ThresholdRow& row : map.table()) {
+          EXPECT_EQ(row.raw_samples() > 0, row.compressed_samples() > 0) << row.DebugString();
+          measured += row.raw_samples() > 0 ? 1 : 0;
+        }
+        EXPECT_GE(measured, (!push_given + !pull_given) * 2) << "sizes";
+        EXPECT_EQ(map.table_size(), (!push_given + !pull_given) * static_cast<int>(sizes.size()));
+        const StoreTotals after = store.totals();
+        EXPECT_EQ(after.bytes_pushed - before.bytes_pushed,
+                  push_given ? BytesOf(sizes, true, kGiven)
+                             : BytesOf(sizes, map.has_threshold(), map.threshold_bytes()));
+        EXPECT_EQ(after.bytes_pulled - before.bytes_pulled,
+                  pull_given
+                      ? BytesOf(sizes, true, kGiven)
+                      : BytesOf(sizes, map.has_pull_threshold(), map.pull_threshold_bytes()));
+      });
+    }
   }
 }
 

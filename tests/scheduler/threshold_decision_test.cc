@@ -85,6 +85,27 @@ TEST(ThresholdDecision, NothingGainsMeansNoThreshold) {
   EXPECT_FALSE(decision.decision()->has_threshold());
 }
 
+TEST(ThresholdDecision, AColumnThatWasNeverMeasuredDecidesNothing) {
+  for (const bool raw : {true, false}) {
+    ThresholdDecision decision(1);
+    wire::ThresholdReport report = PaperReport(21);
+    report.set_pull_codec("1bit");
+    AddRow(&report, {.bytes = 4000, .t_c = raw ? 9.0 : 0, .t_cq = raw ? 0 : 1.0});
+    wire::ThresholdRow& row = *report.mutable_rows()->rbegin();
+    row.set_direction(wire::PULL);
+    if (raw) {
+      row.set_compressed_samples(0);
+    } else {
+      row.set_raw_samples(0);
+    }
+    ASSERT_TRUE(decision.Add(0, report).ok());
+    EXPECT_EQ(decision.decision()->codec(), "1bit");
+    EXPECT_TRUE(decision.decision()->has_threshold());
+    EXPECT_EQ(decision.decision()->pull_codec(), "") << "pulls stay as they are";
+    EXPECT_EQ(decision.decision()->table_size(), 5) << "what was measured is told";
+  }
+}
+
 TEST(ThresholdDecision, AWorkerThatLeftIsNotWaitedFor) {
   ThresholdDecision decision(2);
   ASSERT_TRUE(decision.Add(0, PaperReport(21)).ok());

@@ -151,7 +151,8 @@ absl::Status PushPipeline::Queue(std::vector<Work> works) {
 absl::StatusOr<std::optional<OutgoingItem>> PushPipeline::PrepareNow(const PushJob& job) {
   const TensorPlan& tensor = *job.tensor;
   if (tensor.partitions.size() != 1 || tensor.bytes() > Coalescer::kSmallItemBytes ||
-      plan_->MeasuresPush(tensor, job.round)) {
+      plan_->MeasuresPush(tensor, job.round) ||
+      (job.round > 1 && plan_->IsMeasured(job.round - 1))) {
     return std::nullopt;
   }
   uint64_t turn = 0;

@@ -121,6 +121,11 @@ absl::Status PushPipeline::Look(const PushJob& job) {
 
 absl::Status PushPipeline::PushPartition(Work work) {
   const PushJob& job = *work.job;
+  // Pulls of the round before may still be measured: the servers answer with a version's change
+  // only until they make the next version.
+  if (options_.await_measured_pulls && job.round > 1 && plan_->IsMeasured(job.round - 1)) {
+    options_.await_measured_pulls();
+  }
   std::shared_ptr<HostBuffer> grad_buf;
   if (!work.grad_bufs.empty()) grad_buf = std::move(work.grad_bufs[0]);
   SLIMPS_ASSIGN_OR_RETURN(OutgoingItem item,

@@ -72,8 +72,8 @@ bool SomeTakes(const std::vector<std::string>& specs, std::span<const int64_t> s
   });
 }
 
-// Returns what the tables behind the plan's decision have decided. A threshold that was given has no
-// table.
+// Returns what the tables behind the plan's decision have decided. A threshold that was given has
+// no table.
 std::vector<DecisionLine> DecisionLines(const CompressionPlan& plan) {
   std::vector<DecisionLine> lines;
   const wire::CodecMap map = plan.decision().value_or(wire::CodecMap());
