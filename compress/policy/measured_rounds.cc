@@ -2,6 +2,7 @@
 #include "compress/policy/measured_rounds.h"
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 namespace slimps {
@@ -9,6 +10,21 @@ namespace {
 
 // A tensor does not hold up training if all tensors have this many times its bytes, or more.
 constexpr uint64_t kQuickRatio = 32;
+constexpr int kProfileSizes = 6;
+
+// Returns the sizes that the profile measures: the smallest and the largest of `sizes`, which go
+// up, and some between them, at equal ratios as far as there are such sizes.
+std::set<uint64_t> Spread(const std::vector<uint64_t>& sizes) {
+  const auto log = [](uint64_t bytes) { return std::log2(static_cast<double>(bytes) + 1); };
+  const double low = log(sizes.front()), high = log(sizes.back());
+  std::set<uint64_t> chosen;
+  for (int i = 0; i < kProfileSizes; ++i) {
+    const double wanted = low + (high - low) * i / (kProfileSizes - 1);
+    chosen.insert(*std::ranges::min_element(
+        sizes, {}, [&](uint64_t bytes) { return std::abs(log(bytes) - wanted); }));
+  }
+  return chosen;
+}
 
 }  // namespace
 
@@ -44,6 +60,7 @@ std::set<uint64_t> ChooseSizes(const std::map<uint64_t, uint64_t>& tensors,
         (bytes / kSizeRange >= sizes.front() || bytes == tensors.rbegin()->first);
     if (is_quick || is_needed) sizes.push_back(bytes);
   }
+  if (pair == 0) return Spread(sizes);
   std::set<uint64_t> chosen = {sizes.front(), sizes.back(), sizes[pair % sizes.size()]};
   const auto above =
       threshold.has_value() ? std::ranges::lower_bound(sizes, *threshold) : sizes.end();

@@ -60,11 +60,13 @@ class MeasuredRounds final {
 // Sizes that differ by this factor tell start-up time from rate.
 inline constexpr uint64_t kSizeRange = 8;
 
-// Returns the sizes that a pair measures. `tensors` maps each size in bytes to its number of
-// tensors. The sizes chosen are:
+// Returns the sizes that a pair measures or, for pair 0, the profile. `tensors` maps each size in
+// bytes to its number of tensors. The sizes chosen are:
 // - those on both sides of the threshold, since the decision depends on them
 // - the smallest and the largest, since their times give start-up time and bandwidth
 // - one more, another for each pair
+// The profile, before any threshold is known, measures the smallest, the largest and up to four
+// between them, at equal ratios.
 // A size is left out if one tensor of it is over 1/32 of all bytes, so that training is not held
 // up. Two exceptions: the smallest size always stays; and if no size that stays is kSizeRange times
 // the smallest, the first size that is, or else the largest, is added.

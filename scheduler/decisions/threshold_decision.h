@@ -82,9 +82,10 @@ class ThresholdDecision final {
     std::string codec;
     FollowedThreshold threshold;
   };
-  // Puts the rows of `average` into the map as those of `direction`, and returns the threshold. If
-  // nothing was decided for its codec yet, it starts from the first report of `generation` that
-  // says what is in force.
+  // Puts the rows of `average` and its codec into the map as those of `direction`, and returns the
+  // threshold. If nothing was decided for its codec yet, it starts from the first report of
+  // `generation` that says what is in force. If then nothing was measured raw, or nothing
+  // compressed, it decides nothing: the map names no codec.
   std::optional<uint64_t> Decide(const ThresholdTable& average, wire::Direction direction,
                                  uint64_t generation, Followed* followed,
                                  wire::CodecMap* map) const;

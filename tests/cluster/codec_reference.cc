@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
 
 #include "compress/format/format.h"
 #include "compress/format/philox.h"
+#include "compress/policy/measured_rounds.h"
 
 namespace slimps {
 namespace {
@@ -45,6 +47,13 @@ std::unique_ptr<Codec> MakeCodecOrDie(const std::string& spec) {
   return *std::move(codec);
 }
 
+bool IsProfiled(const ReferenceTensor& tensor, const std::vector<ReferenceTensor>& tensors) {
+  std::map<uint64_t, uint64_t> counts;
+  for (const ReferenceTensor& one : tensors) ++counts[one.value.size() * sizeof(float)];
+  return ChooseSizes(counts, /*threshold=*/std::nullopt, /*pair=*/0)
+      .contains(tensor.value.size() * sizeof(float));
+}
+
 ReferenceTensorJob::ReferenceTensorJob(ReferenceTensor tensor, const ReferenceOptions& options)
     : tensor_(std::move(tensor)),
       options_(options),
@@ -57,7 +66,8 @@ ReferenceTensorJob::ReferenceTensorJob(ReferenceTensor tensor, const ReferenceOp
 }
 
 const Codec& ReferenceTensorJob::CodecOfRound() const {
-  return round_ <= options_.measured_rounds && round_ % 2 == 1 ? *raw_ : *codec_;
+  const bool raw = round_ > 2 && round_ <= options_.measured_rounds && round_ % 2 == 1;
+  return raw ? *raw_ : *codec_;
 }
 
 std::vector<float> ReferenceTensorJob::SentPartition(uint32_t worker, size_t partition,

@@ -45,9 +45,12 @@ struct ReferenceOptions {
   float momentum = 0;          // of the optimizer; 0 or 0.5, so that steps are exact
   std::string pulls = "none";  // the codec of the change that is pulled
   wire::StoreMode mode = wire::DIST_SYNC;
-  // In the first `measured_rounds` rounds, which fill the threshold table, odd rounds go raw.
+  // Up to this round the tensor fills the threshold table: odd rounds from 3 on go raw.
   uint64_t measured_rounds = 0;
 };
+
+// True if the profile of a job with these tensors, at most four of a size, measures `tensor`.
+bool IsProfiled(const ReferenceTensor& tensor, const std::vector<ReferenceTensor>& tensors);
 
 // The workers whose pushes count in a round, by partition. nullopt: all.
 using CountedWorkers = std::vector<std::optional<std::set<uint32_t>>>;

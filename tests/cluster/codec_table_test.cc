@@ -209,20 +209,19 @@ Weights RunJob(const ClusterOptions& options, const Setting& setting, int rounds
   return seen[0];
 }
 
-// Returns the reference's weights. If the threshold is measured, all `rounds` count as measured:
-// the first round after pre_steps goes raw like the other odd ones.
+// Returns the reference's weights. If the threshold is measured, no decision holds in `rounds` yet.
 Weights Expected(const ClusterOptions& options, const Setting& setting, int rounds = kRounds) {
   const std::optional<uint64_t> threshold = options.store.fixed_threshold_bytes;
-  const ReferenceOptions reference{
-      .compression = options.store.compression,
-      .threshold_bytes = threshold.value_or(0),
-      .partition_elements = kPartitionElements,
-      .grad_scale = options.store.grad_scale,
-      .learning_rate = setting.optimizer ? kLearningRate : 0,
-      .mode = setting.mode,
-      .measured_rounds = threshold.has_value() ? 0 : static_cast<uint64_t>(rounds)};
+  ReferenceOptions reference{.compression = options.store.compression,
+                             .threshold_bytes = threshold.value_or(0),
+                             .partition_elements = kPartitionElements,
+                             .grad_scale = options.store.grad_scale,
+                             .learning_rate = setting.optimizer ? kLearningRate : 0,
+                             .mode = setting.mode};
   Weights expected;
   for (const ReferenceTensor& tensor : Tensors()) {
+    const bool measured = !threshold.has_value() && IsProfiled(tensor, Tensors());
+    reference.measured_rounds = measured ? kPreSteps : 0;
     ReferenceTensorJob job(tensor, reference);
     for (int round = 1; round <= rounds; ++round) {
       Weights gradients;
@@ -336,15 +335,16 @@ TEST_P(EveryCodec, WhileTheTableIsMeasuredNothingIsLost) {
     return;
   }
   // The store keeps sums, so each round's sum can be pulled.
-  const ClusterOptions options = MeasuringCluster(GetParam(), kSettings[2]);
-  // Rounds go raw, compressed, raw, compressed, raw. The last one carries all that was held back.
+  ClusterOptions options = MeasuringCluster(GetParam(), kSettings[2]);
+  // Round 3 goes raw, 4 compressed, 5 raw. The last one carries all that was held back.
+  options.store.pre_steps = 5;
   const size_t elements = 257;
   Mutex mutex;
   std::vector<double> arrived(elements), sent(elements);
   InProcessCluster(options).RunWorkers([&](KVStore& store) {
     std::vector<float> w(elements);
     ASSERT_STATUS_OK(store.Init({{.key = "w", .shape = {257}, .value = w, .layer = wire::DENSE}}));
-    for (int round = 1; round <= kPreSteps + 1; ++round) {
+    for (int round = 1; round <= 5; ++round) {
       const auto gradient = Random(elements, static_cast<uint64_t>(10 * round) + store.rank());
       ASSERT_STATUS_OK(store.PushPull("w", gradient, w, 0));
       MutexLock lock(&mutex);

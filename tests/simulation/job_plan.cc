@@ -64,7 +64,7 @@ std::vector<Weights> Fold(const JobPlan& plan, uint32_t workers) {
   const int known = plan.measured ? kPreSteps : plan.rounds;
   std::vector<Weights> expected(static_cast<size_t>(known) + 1);
   for (const ReferenceTensor& tensor : plan.tensors) {
-    ReferenceTensorJob fold(tensor, FoldOptions(plan, workers));
+    ReferenceTensorJob fold(tensor, FoldOptions(plan, tensor, workers));
     expected[0].push_back(fold.Pulled());
     for (int round = 1; round <= known; ++round) {
       Weights gradients;
@@ -225,7 +225,7 @@ std::string JobPlan::name() const {
   return name;
 }
 
-ReferenceOptions FoldOptions(const JobPlan& plan, uint32_t workers) {
+ReferenceOptions FoldOptions(const JobPlan& plan, const ReferenceTensor& tensor, uint32_t workers) {
   return {.compression = plan.codec,
           .partition_elements = kPartitionElements,
           .workers = workers,
@@ -234,7 +234,7 @@ ReferenceOptions FoldOptions(const JobPlan& plan, uint32_t workers) {
           .momentum = plan.momentum,
           .pulls = plan.pulls,
           .mode = plan.mode,
-          .measured_rounds = plan.measured ? kPreSteps : 0ull};
+          .measured_rounds = plan.measured && IsProfiled(tensor, plan.tensors) ? kPreSteps : 0ull};
 }
 
 std::vector<float> GradientOf(const ReferenceTensor& tensor, uint32_t worker, int round) {

@@ -111,7 +111,7 @@ struct JobPlan {
 std::vector<float> GradientOf(const ReferenceTensor& tensor, uint32_t worker, int round);
 
 // What the fold of a tensor needs to know of the plan.
-ReferenceOptions FoldOptions(const JobPlan& plan, uint32_t workers);
+ReferenceOptions FoldOptions(const JobPlan& plan, const ReferenceTensor& tensor, uint32_t workers);
 
 JobPlan DrawPlan(uint64_t seed, uint32_t workers, uint32_t servers);
 

@@ -17,7 +17,7 @@ RoundFold::RoundFold(const JobPlan& plan, uint32_t workers)
     Tensor& one = tensors_.emplace_back();
     one.name = tensor.key.typed_name();
     one.partitions = (tensor.value.size() + kPartitionElements - 1) / kPartitionElements;
-    one.job = std::make_unique<ReferenceTensorJob>(tensor, FoldOptions(plan, workers));
+    one.job = std::make_unique<ReferenceTensorJob>(tensor, FoldOptions(plan, tensor, workers));
     one.weights.push_back(one.job->Pulled());
   }
 }

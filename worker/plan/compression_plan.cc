@@ -168,7 +168,7 @@ wire::ThresholdReport CompressionPlan::ProfileReport() {
   wire::ThresholdReport report;
   push_.ReportProfile(&report);
   pull_.ReportProfile(&report);
-  // Round pre_steps + 1 goes out raw while the tables travel, so that no worker waits if they are
+  // Round pre_steps + 1 goes out while the tables travel, so that no worker waits if they are
   // quick.
   report.set_ready_round(schedule_.pre_steps() + 1);
   awaited_ = Awaited{.report = report, .from_round = report.ready_round() + 1};

@@ -3,8 +3,8 @@
 //
 //                pre_steps rounds pushed              CodecMap arrived
 //   profiling  -------------------------> waiting  ------------------> decided
-//   (odd raw, even compressed;            (raw)                        (threshold or map,
-//    stop and wait)                                                     from its round on)
+//   (some tensors odd raw, even           (compressed)                 (threshold or map,
+//    compressed; stop and wait)                                         from its round on)
 //
 // A fixed threshold, a loaded table or no compression starts decided. With remeasure_every, some
 // later rounds measure a few tensors (MeasuringSchedule) and are reported. A CodecMap answers each
@@ -136,7 +136,7 @@ class CompressionPlan final {
 
   // ---- every plan
 
-  // True for rounds up to pre_steps while nothing is decided: every tensor is measured, alone on
+  // True for rounds up to pre_steps while nothing is decided: some tensors are measured, alone on
   // the wire.
   bool IsProfiled(uint64_t round) const;
 
@@ -214,7 +214,7 @@ class CompressionPlan final {
 
   explicit CompressionPlan(const CompressionPlanOptions& options);
   // True if a push of `round` need not wait: the plan has failed, or the decision for `round` is
-  // known, or `round` is at most the one after the last profiled round, which goes out raw.
+  // known, or `round` is at most the one after the last profiled round.
   bool MayGoOn(uint64_t round) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool Measures(const PlanSide& side, const TensorPlan& tensor, uint64_t round) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // MeasuringSchedule: which rounds are measured, and which tensors in each of them.
 //
-//   round    1 .. pre_steps             the profile: every tensor
+//   round    3 .. pre_steps             the profile: some tensors
 //   later    two of remeasure_every     a pair (compress/policy/measured_rounds.h): some tensors
 //
-// A pair measures one tensor of each chosen size, or a few small ones: they cost little more than
-// start-up time. Each pair takes the next tensors of the size.
+// Both measure one tensor of each chosen size, or a few small ones: they cost little more than
+// start-up time. Each pair takes the next tensors of the size. The profile sends raw at most five
+// steps' worth of bytes, and pulls raw at most as much: where the chosen tensors are so large a
+// share of the model, it ends before round pre_steps.
 //
 // Pure. Thread-compatible: CompressionPlan's mutex guards it.
 #ifndef SLIMPS_WORKER_PLAN_MEASURING_SCHEDULE_H_
@@ -42,7 +44,8 @@ class MeasuringSchedule final {
   // Returns how many tensors there are, by a tensor's bytes.
   const std::map<uint64_t, uint64_t>& counts() const { return counts_; }
 
-  // True if the pair that `round` belongs to measures this tensor. `threshold` is the one in force.
+  // True if the profile, or the pair, that `round` belongs to measures this tensor. `threshold` is
+  // the one in force.
   bool IsChosen(const TensorPlan& tensor, uint64_t round, std::optional<uint64_t> threshold) const;
 
  private:

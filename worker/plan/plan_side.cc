@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "compress/policy/table_rows.h"
+#include "compress/policy/threshold_choice.h"
 #include "proto/base/status_macros.h"
 
 namespace slimps {
@@ -34,18 +35,21 @@ absl::Status PlanSide::Start(const std::string& spec, const Codec& codec,
   settled_codec_ = Settled(spec, codec);
   profile_ = ThresholdTable(codec_);
   if (codec_ == kRaw) return absl::OkStatus();
-  automatic_ = !fixed_threshold.has_value() && (table.has_value() || schedule_->pre_steps() > 0);
-  profiled_ = automatic_ && !table.has_value();
+  const bool decides = table.has_value() && AreComparable(table->Rows());
+  automatic_ = !fixed_threshold.has_value() && (decides || schedule_->pre_steps() > 0);
+  profiled_ = automatic_ && !decides;
   if (automatic_ && codec.phases() != nullptr) {
     return absl::InvalidArgumentError(absl::StrCat(
         "codec ", codec.spec().name,
         ": its exchange of several phases is not measured for an "
         "automatic threshold; expected a threshold in bytes, 0 for every tensor that it takes"));
   }
-  if (profiled_) return absl::OkStatus();
   CodecDecision decision{.codec = codec_};
   decision.threshold_bytes = fixed_threshold;
-  if (automatic_) {
+  if (profiled_) {
+    // Until the first decision every tensor is compressed: that is what the user asked for.
+    decision.threshold_bytes = 0;
+  } else if (automatic_) {
     SLIMPS_RETURN_IF_ERROR(CheckTableIsFor(*table, codec.spec()));
     profile_ = *table;
     decision.threshold_bytes = table->BestCompressionThreshold();
@@ -62,6 +66,9 @@ void PlanSide::StartPolicy(CodecMap decided) {
 absl::Status PlanSide::Apply(CodecDecision decision) { return map_.Apply(std::move(decision)); }
 
 bool PlanSide::IsInPair(const TensorPlan& tensor, uint64_t round) const {
+  if (profiled_ && round <= schedule_->pre_steps()) {
+    return ProfilingCounts(round) && schedule_->IsChosen(tensor, round, /*threshold=*/std::nullopt);
+  }
   if (!automatic_ || schedule_->pairs().KindOf(round) == RoundKind::kNotMeasured) return false;
   const CodecDecision& decision = map_.DecisionAt(round);
   return !decision.entries.contains(tensor.key.id()) &&
@@ -69,15 +76,12 @@ bool PlanSide::IsInPair(const TensorPlan& tensor, uint64_t round) const {
 }
 
 std::string PlanSide::SpecFor(const TensorPlan& tensor, uint64_t round, size_t step) const {
-  if (profiled_ && round <= schedule_->pre_steps()) {
-    const StepKind step = ProfilingStep(round, schedule_->pre_steps());
-    return step == StepKind::kCompressed ? settled_codec_ : kRaw;
-  }
   std::string spec(map_.CodecFor(tensor.key.id(), tensor.bytes(), round, step));
   if (!IsInPair(tensor, round)) return spec;
-  if (schedule_->pairs().KindOf(round) == RoundKind::kOtherWay) {
-    spec = spec == kRaw ? codec_ : kRaw;
-  }
+  const bool of_profile = profiled_ && round <= schedule_->pre_steps();
+  const bool other_way = of_profile ? ProfilingStep(round, schedule_->pre_steps()) == StepKind::kRaw
+                                    : schedule_->pairs().KindOf(round) == RoundKind::kOtherWay;
+  if (other_way) spec = spec == kRaw ? codec_ : kRaw;
   return spec == codec_ ? settled_codec_ : spec;
 }
 
@@ -89,16 +93,14 @@ std::vector<std::string> PlanSide::StepsFor(const TensorPlan& tensor, uint64_t r
 }
 
 bool PlanSide::Measures(const TensorPlan& tensor, uint64_t round) const {
-  if (schedule_->profiling() && round <= schedule_->pre_steps()) return profiled_;
-  return IsInPair(tensor, round);
+  const bool is_reported = profiled_ && !schedule_->profiling() && round <= schedule_->pre_steps();
+  return !is_reported && IsInPair(tensor, round);
 }
 
 void PlanSide::Record(const TensorPlan& tensor, uint64_t round, StepKind kind,
                       absl::Duration communication, absl::Duration coding) {
   ThresholdTable* table = &profile_;
-  if (schedule_->profiling()) {
-    if (!ProfilingCounts(round)) return;
-  } else {
+  if (!schedule_->profiling()) {
     const uint64_t pair = schedule_->pairs().PairOf(round);
     // This tensor is pushed more seldom than others: its pair is older than all that are kept.
     if (pairs_.size() == MeasuredRounds::kKeptPairs && pair < pairs_.begin()->first) return;
@@ -128,10 +130,7 @@ void PlanSide::NameCodec(wire::ThresholdReport* report) const {
 
 void PlanSide::ReportProfile(wire::ThresholdReport* report) {
   if (!profiled_) return;
-  for (const ThresholdRow& row : profile_.Rows()) {
-    const auto count = schedule_->counts().find(row.bytes);
-    if (count != schedule_->counts().end()) profile_.AddSize(row.bytes, count->second);
-  }
+  for (const auto& [bytes, count] : schedule_->counts()) profile_.AddSize(bytes, count);
   AddRows(profile_, direction_, report->mutable_rows());
   NameCodec(report);
 }

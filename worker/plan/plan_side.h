@@ -40,7 +40,8 @@ class PlanSide final {
       : direction_(direction), schedule_(schedule) {}
 
   // Uses `codec`, given as `spec`, from a fixed threshold, or from the one that a loaded table
-  // says. Without both it profiles, if there are rounds for that.
+  // says. Without both it profiles, if there are rounds for that. A table that lacks
+  // the times of one way counts as none.
   // InvalidArgument: the table was measured with another codec, or the codec's exchange has phases
   // and no fixed threshold is given.
   [[nodiscard]] absl::Status Start(const std::string& spec, const Codec& codec,
@@ -52,7 +53,8 @@ class PlanSide final {
 
   // True if the scheduler decides for this side, by what workers measure.
   bool automatic() const { return automatic_; }
-  // True if the first pre_steps rounds are measured.
+  // True if the first pre_steps rounds are measured. Until the first decision every tensor is
+  // compressed, but for those that a measured round sends raw.
   bool profiled() const { return profiled_; }
   // Returns the codec after its warm-up.
   const std::string& settled_codec() const { return settled_codec_; }
@@ -86,7 +88,7 @@ class PlanSide final {
   void ReportPairs(uint64_t round, wire::ThresholdReport* report);
 
  private:
-  // True if a pair of rounds measures this tensor in `round`.
+  // True if the profile, or a pair of rounds, measures this tensor in `round`.
   bool IsInPair(const TensorPlan& tensor, uint64_t round) const;
   // Returns what to report now.
   ThresholdTable Recent() const;

@@ -82,7 +82,8 @@ struct PushPipelineOptions {
   // FinishProfiling.
   std::function<void(wire::ThresholdReport)> on_report;
   // Returns once no measured pull of this worker is on the link. null: there are no measured pulls.
-  // Called on the push thread before each measured push.
+  // Called on the push thread before each measured push, and before the pushes of a round that
+  // follows a measured one.
   std::function<void()> await_measured_pulls;
   // Returns how the version that a round makes is to be pulled (PushItem.change_codec). null: as it
   // is. Called on the push thread or in PrepareNow.
@@ -130,8 +131,9 @@ class PushPipeline final {
 
   // Prepares the tensor's push on the calling thread, for a caller that waits for this tensor
   // anyway. The caller dispatches the item itself, together with its other messages to that server.
-  // Returns nullopt if the tensor is large, has several partitions or is measured, or if other work
-  // is queued or being encoded. The caller then submits the job.
+  // Returns nullopt if the tensor is large, has several partitions or is measured, if the round
+  // before is measured, or if other work is queued or being encoded. The caller then submits the
+  // job.
   [[nodiscard]] absl::StatusOr<std::optional<OutgoingItem>> PrepareNow(const PushJob& job);
 
   // Waits until every push submitted so far is acknowledged and nothing is being encoded.

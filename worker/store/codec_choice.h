@@ -79,7 +79,7 @@ class CodecChoice final {
   // InvalidArgument: none can, though there are matrices (names the largest).
   [[nodiscard]] absl::Status CheckTakesSome() const;
 
-  // Takes a decision of the scheduler, and logs a policy's on rank 0.
+  // Takes a decision of the scheduler, and logs it on rank 0.
   // Errors: those of CompressionPlan::OnCodecMap.
   [[nodiscard]] absl::Status OnCodecMap(const wire::CodecMap& map);
 
@@ -110,8 +110,8 @@ class CodecChoice final {
   // threshold counts if the codec has phases.
   std::string Description() const;
 
-  // Logs once, on rank 0, what is questionable about the codec, and about it with the optimizer.
-  // REQUIRES: the worker has joined.
+  // Logs once, on rank 0, what is questionable about the codec, and about it with the optimizer,
+  // that it measures, and what a loaded table has decided. REQUIRES: the worker has joined.
   void WarnOfCodec();
 
   // Logs once in which ways the workers' compression differs. Empty: it does not.

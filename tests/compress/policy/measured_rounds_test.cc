@@ -44,13 +44,16 @@ TEST(ChooseSizes, BothSidesOfTheThresholdTheEndsAndOneMore) {
   for (uint64_t bytes = 256; bytes <= 256 << 10; bytes *= 2) tensors[bytes] = 100;
   // There are sizes 0 to 10. Pair 7 adds size 7.
   EXPECT_THAT(ChooseSizes(tensors, 4096, 7), ElementsAre(256, 2048, 4096, 256 << 7, 256 << 10));
-  EXPECT_THAT(ChooseSizes(tensors, 4000, 0), ElementsAre(256, 2048, 4096, 256 << 10));
-  EXPECT_THAT(ChooseSizes(tensors, std::nullopt, 0), ElementsAre(256, 256 << 10));
+  EXPECT_THAT(ChooseSizes(tensors, 4000, 11), ElementsAre(256, 2048, 4096, 256 << 10));
+  EXPECT_THAT(ChooseSizes(tensors, std::nullopt, 11), ElementsAre(256, 256 << 10));
   EXPECT_THAT(ChooseSizes(tensors, 0, 1), ElementsAre(256, 512, 256 << 10));
   std::set<uint64_t> all;
-  for (uint64_t pair = 0; pair < tensors.size(); ++pair)
+  for (uint64_t pair = 1; pair <= tensors.size(); ++pair)
     all.merge(ChooseSizes(tensors, 4096, pair));
   EXPECT_EQ(all.size(), tensors.size());  // each size has its turn
+  EXPECT_THAT(ChooseSizes(tensors, std::nullopt, 0),
+              ElementsAre(256, 1024, 4096, 16384, 65536, 256 << 10))
+      << "the profile: equal ratios";
 }
 
 TEST(ChooseSizes, NoTensorThatWouldHoldTrainingUp) {

@@ -3,9 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <memory>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
+
+#include "absl/strings/str_cat.h"
 
 namespace slimps {
 namespace {
@@ -70,7 +75,8 @@ TEST(CompressionPlan, ProfilingPushesOddRoundsRawAndEvenRoundsCompressed) {
   const TensorPlan tensor = Tensor("w", 1000);
   for (uint64_t round = 1; round <= 4; ++round) {
     EXPECT_TRUE((*plan)->IsProfiled(round));
-    EXPECT_EQ(CodecName(**plan, tensor, round), round % 2 == 0 ? "1bit" : "none");
+    EXPECT_EQ((*plan)->MeasuresPush(tensor, round), round > 2) << "the first two fill caches";
+    EXPECT_EQ(CodecName(**plan, tensor, round), round == 3 ? "none" : "1bit");
   }
   EXPECT_FALSE((*plan)->IsProfiled(5));
 }
@@ -94,7 +100,9 @@ size_t Sent(CompressionPlan& plan, uint64_t round) {
 TEST(CompressionPlan, TheProfileMeasuresACodecAsItIsAfterItsWarmUp) {
   auto plan = CompressionPlan::Create({.compression = "dgc:ratio=0.001,warmup=20", .pre_steps = 4});
   ASSERT_TRUE(plan.ok()) << plan.status();
-  for (const uint64_t round : {2, 4}) EXPECT_EQ(Sent(**plan, round), 100u) << round;
+  EXPECT_EQ(Sent(**plan, 1), 25'000u);  // in the warm-up, and not measured
+  EXPECT_EQ(Sent(**plan, 3), 100'000u);
+  EXPECT_EQ(Sent(**plan, 4), 100u);
   (*plan)->RecordPush(Tensor("w", 100'000), 3, absl::Milliseconds(8), {});
   (*plan)->RecordPush(Tensor("w", 100'000), 4, absl::Milliseconds(2), absl::Milliseconds(1));
   const auto report = (*plan)->TakeReport(5);
@@ -136,8 +144,10 @@ TEST(CompressionPlan, WhatLiesOnThisMachineIsPushedAlikeButNotMeasured) {
   const TensorPlan here = Tensor("here", 1000), far = Tensor("far", 2000);
   for (uint64_t round = 1; round <= 4; ++round) {
     EXPECT_FALSE((*plan)->MeasuresPush(here, round) || (*plan)->MeasuresPull(here, round));
-    EXPECT_TRUE((*plan)->MeasuresPush(far, round) && (*plan)->MeasuresPull(far, round));
-    EXPECT_EQ(CodecName(**plan, here, round), CodecName(**plan, far, round));
+    if (round > 2) {
+      EXPECT_TRUE((*plan)->MeasuresPush(far, round) && (*plan)->MeasuresPull(far, round));
+    }
+    EXPECT_EQ(CodecName(**plan, here, round), CodecName(**plan, far, round)) << round;
     EXPECT_EQ((*plan)->ChangeCodecFor(here, round), (*plan)->ChangeCodecFor(far, round));
     for (const TensorPlan& tensor : {here, far}) {
       (*plan)->RecordPush(tensor, round, absl::Milliseconds(8), absl::Milliseconds(1));
@@ -146,14 +156,17 @@ TEST(CompressionPlan, WhatLiesOnThisMachineIsPushedAlikeButNotMeasured) {
   }
   const auto report = (*plan)->TakeReport(5);
   ASSERT_TRUE(report.has_value());
-  for (const wire::ThresholdRow& row : report->rows()) EXPECT_EQ(row.bytes(), 8000u);
-  EXPECT_EQ(report->rows_size(), 2);
+  for (const wire::ThresholdRow& row : report->rows()) {
+    EXPECT_EQ(row.raw_samples(), row.bytes() == 8000 ? 1u : 0u);
+  }
+  EXPECT_EQ(report->rows_size(), 4);
 }
 
 TEST(CompressionPlan, ReportHoldsTheCountedRoundsAndIsTakenOnce) {
   auto plan = CompressionPlan::Create(
       {.compression = "1bit", .fixed_threshold_bytes = {}, .pre_steps = 4, .table = {}});
   const TensorPlan tensor = Tensor("w", 1000);
+  for (uint64_t round = 1; round <= 4; ++round) CodecName(**plan, tensor, round);
   (*plan)->RecordPush(tensor, 1, absl::Milliseconds(900), {});  // a cold one: not counted
   (*plan)->RecordPush(tensor, 2, absl::Milliseconds(900), absl::Milliseconds(900));
   (*plan)->RecordPush(tensor, 3, absl::Milliseconds(8), {});
@@ -179,6 +192,7 @@ TEST(CompressionPlan, ATensorsOwnPrecisionIsRawThoughItBeTheCodecsToo) {
       {.compression = "fp16", .fixed_threshold_bytes = {}, .pre_steps = 4, .table = {}});
   TensorPlan half = Tensor("half", 1000);
   half.info.set_dtype(wire::FLOAT16);
+  CodecName(**plan, half, 1);
   ASSERT_EQ(CodecName(**plan, half, 3), "fp16");
   (*plan)->RecordPush(half, 3, absl::Milliseconds(8), {});
   (*plan)->RecordPush(half, 4, absl::Milliseconds(2), absl::Milliseconds(1));
@@ -191,6 +205,7 @@ TEST(CompressionPlan, ATensorsOwnPrecisionIsRawThoughItBeTheCodecsToo) {
 TEST(CompressionPlan, OnlyPullsInFullPrecisionAreMeasured) {
   auto plan = CompressionPlan::Create({.pre_steps = 4, .pull_compression = "1bit"});
   TensorPlan tensor = Tensor("w", 1000);
+  for (const uint64_t round : {1, 3}) CodecName(**plan, tensor, round);
   EXPECT_TRUE((*plan)->MeasuresPull(tensor, 3));
   for (const wire::DType half : {wire::FLOAT16, wire::BFLOAT16}) {
     tensor.info.set_dtype(half);
@@ -205,7 +220,7 @@ TEST(CompressionPlan, RoundBehindTheFirstUndecidedOneWaitsForTheDecision) {
       {.compression = "1bit", .fixed_threshold_bytes = {}, .pre_steps = 2, .table = {}});
   const TensorPlan tensor = Tensor("w", 1000);
   ASSERT_TRUE((*plan)->TakeReport(3).has_value());
-  EXPECT_EQ(CodecName(**plan, tensor, 3), "none");  // undecided: raw, without waiting
+  EXPECT_EQ(CodecName(**plan, tensor, 3), "1bit");  // undecided: as asked for, without waiting
   EXPECT_EQ((*plan)->CodecFor(tensor, 4, absl::ZeroDuration()).status().code(),
             absl::StatusCode::kDeadlineExceeded);
   std::string codec;
@@ -379,6 +394,61 @@ TEST(CompressionPlan, AJobThatEndsWhileItProfilesReportsWhatItHas) {
   EXPECT_EQ(last[0].codec(), "1bit");
   EXPECT_EQ(last[0].ready_round(), 3u);
   EXPECT_TRUE(plan->TakeLastReports().empty()) << "said once";
+}
+
+// Returns what a profile sends raw or, for pulls, pulls raw, in steps' worth of bytes. A measured
+// pull comes twice.
+double RawSteps(CompressionPlan& plan, const std::vector<TensorPlan>& tensors, bool pulls) {
+  double raw = 0, all = 0;
+  for (const TensorPlan& tensor : tensors) all += static_cast<double>(tensor.bytes());
+  for (uint64_t round = 1; round <= 21; ++round) {
+    for (const TensorPlan& tensor : tensors) {
+      const bool pushed_raw = CodecName(plan, tensor, round) == "none";
+      const bool pulled_raw = plan.ChangeCodecFor(tensor, round).empty();
+      if (pulls ? pulled_raw : pushed_raw) raw += static_cast<double>(tensor.bytes());
+    }
+  }
+  return raw * (pulls ? 2 : 1) / all;
+}
+
+// Tensors of ResNet-18's sizes, and models in which each size is a large share of the bytes.
+TEST(CompressionPlan, TheProfileSendsAtMostFiveStepsWorthOfRawBytes) {
+  std::vector<TensorPlan> resnet;
+  for (const auto& [elements, count] : std::map<size_t, int>{{64, 10},
+                                                             {128, 10},
+                                                             {256, 10},
+                                                             {512, 11},
+                                                             {1000, 1},
+                                                             {8192, 1},
+                                                             {9408, 1},
+                                                             {32768, 1},
+                                                             {36864, 4},
+                                                             {73728, 1},
+                                                             {131072, 1},
+                                                             {147456, 3},
+                                                             {294912, 1},
+                                                             {512000, 1},
+                                                             {589824, 3},
+                                                             {1179648, 1},
+                                                             {2359296, 3}}) {
+    for (int i = 0; i < count; ++i) {
+      resnet.push_back(Tensor(absl::StrCat(elements, "/", i).c_str(), elements));
+    }
+  }
+  const std::vector<TensorPlan> one = {Tensor("w", 1 << 20)};
+  const std::vector<TensorPlan> alike = {Tensor("a", 1 << 20), Tensor("b", (1 << 20) + 1)};
+  for (const bool pulls : {false, true}) {
+    const std::pair<const std::vector<TensorPlan>&, double> models[] = {
+        {resnet, 1}, {one, 5}, {alike, 5}};
+    for (const auto& [tensors, most] : models) {
+      CompressionPlanOptions options{.compression = "1bit"};
+      if (pulls) options = {.compression = "none", .pull_compression = "1bit"};
+      const auto plan = CompressionPlan::Create(options).value();
+      const double raw = RawSteps(*plan, tensors, pulls);
+      EXPECT_GT(raw, 0);
+      EXPECT_LE(raw, most) << tensors.size() << " tensors, pulls " << pulls;
+    }
+  }
 }
 
 TEST(CompressionPlan, AfterAFailureTheFirstCauseIsToldAtOnce) {
