@@ -330,6 +330,7 @@ TEST(StoreUse, OneBitWithAdamIsWarnedOfOnceWhicheverIsSetFirst) {
       adam.set_kind(wire::OptimizerSpec::ADAM);
       adam.set_beta1(0.9);
       adam.set_beta2(0.999);
+      adam.set_epsilon(1e-8);
       if (codec_first) ASSERT_STATUS_OK(store.SetGradientCompression("1bit"));
       ASSERT_STATUS_OK(store.SetOptimizer(adam));
       ASSERT_STATUS_OK(store.SetOptimizer(adam));

@@ -59,7 +59,7 @@ class Programs(unittest.TestCase):
             ]
             self.assertEqual(4, len(printed), said)
             self.assertLess(printed[-1], 0.5 * printed[0], "it learns")
-        self.assertEqual({"program.py", "worker0.pt", "worker1.pt"}, set(os.listdir(self.folder)))
+        self.assertEqual({"program.py", "saved.pt"}, set(os.listdir(self.folder)))
 
     def test_cpp(self):
         said = self.run_well(os.path.abspath("tests/examples/readme_program"))

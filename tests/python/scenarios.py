@@ -300,7 +300,7 @@ def a_worker_that_ends_early_tells_the_others():
         store.pushpull("w", full(1), full(0))
     except slimps.FailedPreconditionError as error:
         for part in (
-            "key s:w partition 0: round 2 waits for the push of worker 1",
+            "key w partition 0: round 2 waits for the push of worker 1",
             "has ended after its round 1",
             "leave()",
             "skip_step()",

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The end of each file of scenarios: plays the one that the command line names."""
 
+import os
 import sys
 
 
@@ -14,3 +15,9 @@ def play(scenarios):
     result = scenarios[sys.argv[1]](*sys.argv[2:])
     assert result is None, result
     print("done", flush=True)
+
+
+def end_at_once():
+    """Says "done" and ends the process as it is, without closing anything."""
+    print("done", flush=True)
+    os._exit(0)

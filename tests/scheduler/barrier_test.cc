@@ -241,7 +241,7 @@ TEST_F(BarrierTest, NamesAndPurposesAreBounded) {
   EXPECT_EQ(table_.Arrive(kWorker0, Visit(std::string(257, 'x'), 1)).status().code(),
             absl::StatusCode::kInvalidArgument);
   wire::Barrier visit = Visit("b", 1);
-  visit.set_purpose(std::string(257, 'x'));
+  visit.set_purpose(std::string(1025, 'x'));
   EXPECT_EQ(table_.Arrive(kWorker0, visit).status().code(), absl::StatusCode::kInvalidArgument);
 }
 

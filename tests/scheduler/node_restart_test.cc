@@ -206,8 +206,8 @@ TEST_F(NodeRestartTest, AnotherProcessTakesALostWorkersPlaceAndLearnsSo) {
   ASSERT_EQ(answer.size(), 2u);
   EXPECT_EQ(answer[0].welcome().rank(), 1u);
   EXPECT_EQ(answer[0].welcome().restarts(), 1u);
-  ASSERT_EQ(Others(kServer).size(), 2u) << "an echo and the roster";
-  EXPECT_EQ(Others(kServer)[1].roster().nodes(2).incarnation(), kNewWorker);
+  ASSERT_EQ(Others(kServer).size(), 3u) << "an echo, its roster and the new one";
+  EXPECT_EQ(Others(kServer)[2].roster().nodes(2).incarnation(), kNewWorker);
 }
 
 TEST_F(NodeRestartTest, AServerAndAWorkerThatAreGoneTogetherEndTheJob) {

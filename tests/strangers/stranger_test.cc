@@ -31,6 +31,10 @@ std::vector<wire::Header> EveryVerb(const wire::Header& own) {
     wire::Header guess = own;
     SetIncarnation({.high = 1, .low = 2}, &guess);
     guess.GetReflection()->MutableMessage(&guess, field);
+    if (guess.has_part()) {
+      guess.mutable_part()->set_parts(1);
+      guess.mutable_part()->set_piece("?");
+    }
     said.push_back(guess);
     guess.set_job_id("");
     said.push_back(guess);

@@ -41,6 +41,8 @@ inline constexpr size_t kFirstSize<slimps_exchange_settings> = 32;
 template <>
 inline constexpr size_t kFirstSize<slimps_exchange_times> = 32;
 template <>
+inline constexpr size_t kFirstSize<slimps_clipping> = 32;
+template <>
 inline constexpr size_t kFirstSize<slimps_totals> = 112;
 template <>
 inline constexpr size_t kFirstSize<slimps_decision> = 40;

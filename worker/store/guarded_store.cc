@@ -70,10 +70,10 @@ void GuardedStore::Answered(std::function<void(absl::Status)> done, const Call& 
   const absl::Status failed = Failed();
   if (!failed.ok()) return done(failed);
   try {
-    // If `call` throws, the last copy's destructor calls `done`.
-    const CalledOnce<absl::Status> answer = [store = store_.get(),
-                                             done = std::move(done)](absl::Status status) {
-      done(Explain(*store, std::move(status)));
+    // If anything here throws, the last copy's destructor calls `done`.
+    const CalledOnce<absl::Status> told = std::move(done);
+    const CalledOnce<absl::Status> answer = [store = store_.get(), told](absl::Status status) {
+      told(Explain(*store, std::move(status)));
     };
     call(answer);
   } catch (const std::bad_alloc& error) {

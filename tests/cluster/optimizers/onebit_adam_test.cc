@@ -203,7 +203,9 @@ TEST(OnebitAdam, ElementsWithoutAGradientStayUntilTheyGetOne) {
       double most = 0, sum = 0;
       for (size_t i = 0; i < now.size(); ++i) {
         const double moved = std::abs(now[i] - before[i]);
-        if (IsNever(i)) EXPECT_EQ(moved, 0) << codec << " round " << round + 1 << " element " << i;
+        if (IsNever(i)) {
+          EXPECT_EQ(moved, 0) << codec << " round " << round + 1 << " element " << i;
+        }
         if (!IsLate(i)) continue;
         most = std::max(most, moved);
         sum += moved;

@@ -320,8 +320,10 @@ TEST_P(WorkerAwayTest, AKeyThatNoStepPushesAnyMoreEndsTheJob) {
     const auto before = [](KVStore* store) { Train(1, 1, store); };
     Return(&cluster, before, [](KVStore* store) {
       const Values zeros(3, 0);
-      const absl::Status status = store->Init({{.key = Key("a"), .shape = {3}, .value = zeros},
-                                               {.key = Key("b"), .shape = {3}, .value = zeros}});
+      const absl::Status status =
+          store->Init({{.key = Key("a"), .shape = {3}, .value = zeros},
+                       {.key = Key("b"), .shape = {3}, .value = zeros},
+                       {.key = Key("never"), .shape = {3}, .value = zeros}});
       EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
       EXPECT_THAT(std::string(status.message()),
                   HasSubstr("of key s:b, which others pushed up to round 1,"));

@@ -12,13 +12,15 @@ import sys
 import time
 
 import torch
-from torch_gpu_scenarios import cuda, taken_for_gpus
 
 HERE = os.path.dirname(os.path.realpath(__file__))
-sys.path.append(os.path.join(HERE, "..", "..", "..", "tools", "bench", "gpu"))
+ROOT = os.path.join(HERE, "..", "..", "..")
+sys.path.append(os.path.join(ROOT, "tests", "repo"))
+sys.path.append(os.path.join(ROOT, "tools", "bench", "gpu"))
 
 import accelerator  # noqa: E402
 import gpu_worker  # noqa: E402
+from torch_gpu_scenarios import cuda, taken_for_gpus  # noqa: E402
 
 ABOUT = {"gpu": "the host", "gpus": 1, "driver": "fake", "cuda": "12.9", "torch": torch.__version__}
 

@@ -29,7 +29,7 @@ from torch_training import (
 )
 
 
-CLIP_NORM = 0.5  # some gradients of network() are longer, some shorter
+CLIP_NORM = 1.0
 
 
 def equals_the_joint_batch(kind):

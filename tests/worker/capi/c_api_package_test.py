@@ -37,6 +37,10 @@ LATER = {
     "slimps_trace_span": "8",
     "slimps_trace_start": "8",
     "slimps_broadcast_bytes": "10",
+    "slimps_exchange_get_clipping": "10",
+    "slimps_exchange_set_clip_norm": "10",
+    "slimps_pull_optimizer_states": "10",
+    "slimps_put_optimizer_states": "10",
 }
 # As version 1.0 was.
 FIRST = os.path.abspath("tests/worker/capi/c_api_1_0")

@@ -45,7 +45,7 @@ TEST(CApiBasics, LayoutIsThatOfVersion11) {
   EXPECT_EQ(offsetof(slimps_item, elements), 56u);
   EXPECT_EQ(offsetof(slimps_parameter, layer), 40u);
   EXPECT_EQ(offsetof(slimps_parameter, reserved), 44u);
-  EXPECT_EQ(sizeof(slimps_exchange_settings), 32u);
+  EXPECT_EQ(offsetof(slimps_exchange_settings, timeout_s), 24u);
   EXPECT_EQ(sizeof(slimps_exchange_times), 32u);
   EXPECT_EQ(SLIMPS_LAYER_OTHER, 6);
   EXPECT_EQ(SLIMPS_UNDER_WAY, -1);
@@ -76,6 +76,9 @@ TEST(CApiBasics, LayoutIsThatOfVersion17) {
 }
 
 TEST(CApiBasics, LayoutIsThatOfVersion110) {
+  EXPECT_EQ(offsetof(slimps_exchange_settings, clip_norm), 32u);
+  EXPECT_EQ(sizeof(slimps_exchange_settings), 40u);
+  EXPECT_EQ(sizeof(slimps_clipping), 32u);
   EXPECT_EQ(sizeof(slimps_optimizer_state), 88u);
   EXPECT_EQ(offsetof(slimps_optimizer_state, tensors), 32u);
   EXPECT_EQ(offsetof(slimps_optimizer_state, elements), 56u);

@@ -63,15 +63,15 @@ TEST(PolicyReport, OneThatNoMessageCouldHoldIsRefusedAtTheBeginning) {
   ASSERT_TRUE(plan.ok()) << plan.status();
   std::vector<TensorPlan> tensors;
   std::vector<const TensorPlan*> all;
-  for (int i = 0; i < 4000; ++i) {
+  for (int i = 0; i < 100000; ++i) {
     tensors.push_back({.key = Key(i), .info = {}, .elements = kElements, .partitions = {}});
   }
   for (const TensorPlan& tensor : tensors) all.push_back(&tensor);
   const absl::Status refused = (*plan)->BeginPolicy(all);
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(refused.message()),
-              testing::AllOf(testing::HasSubstr("report of 4000 tensors"),
-                             testing::HasSubstr("expected at most 1048576; a higher")));
+              testing::AllOf(testing::HasSubstr("report of 100000 tensors"),
+                             testing::HasSubstr("expected at most 16777216; a higher")));
   all.resize(1000);
   EXPECT_TRUE((*plan)->BeginPolicy(all).ok());
 }
