@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <type_traits>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
@@ -255,16 +254,24 @@ absl::Status CheckInit(const wire::Init& init, const Limits& limits) {
   return absl::OkStatus();
 }
 
-template <typename Items>
-absl::Status CheckPayloadItems(const Items& items, const Limits& limits) {
-  for (const auto& item : items) SLIMPS_RETURN_IF_ERROR(CheckPayloadItem(item, limits));
+absl::Status CheckPushItems(const pb::RepeatedPtrField<wire::PushItem>& items,
+                            const Limits& limits) {
+  for (const wire::PushItem& item : items) {
+    SLIMPS_RETURN_IF_ERROR(CheckPayloadItem(item, limits));
+    if (item.has_gradient_scale() && item.format() != wire::ABSENT) {
+      return ItemError(item.id(), "has a gradient_scale and a payload, expected one of the two");
+    }
+  }
   return absl::OkStatus();
 }
 
-template <typename Items>
-absl::Status CheckPullItems(const Items& items, const Limits& limits) {
-  for (const auto& item : items) {
+absl::Status CheckPullItems(const pb::RepeatedPtrField<wire::PullItem>& items,
+                            const Limits& limits) {
+  for (const wire::PullItem& item : items) {
     SLIMPS_RETURN_IF_ERROR(CheckId(item.id(), item.elements(), limits));
+    if (item.norm() && item.state_tensor() > 0) {
+      return ItemError(item.id(), "asks for a norm and for state, expected one of the two");
+    }
   }
   return absl::OkStatus();
 }
@@ -274,9 +281,9 @@ absl::Status CheckPart(const wire::Part& part, const Limits& limits) {
   if (part.number() < part.parts() && part.parts() <= most && !part.piece().empty()) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrCat("part ", part.number(), " of ", part.parts(),
-                                                 " with ", part.piece().size(),
-                                                 " bytes, expected a piece of at most ", most));
+  return absl::InvalidArgumentError(
+      absl::StrCat("part ", part.number(), " of ", part.parts(), " with ", part.piece().size(),
+                   " bytes: expected a piece of at least one byte, and at most ", most, " parts"));
 }
 
 absl::Status CheckRelay(const wire::Relay& relay, const Limits& limits) {
@@ -293,13 +300,16 @@ absl::Status CheckBody(const wire::Header& header, const Limits& limits) {
     case wire::Header::kInit:
       return CheckInit(header.init(), limits);
     case wire::Header::kPush:
-      return CheckPayloadItems(header.push().items(), limits);
+      return CheckPushItems(header.push().items(), limits);
     case wire::Header::kPull:
       return CheckPullItems(header.pull().items(), limits);
     case wire::Header::kPullReply:
-      return CheckPayloadItems(header.pull_reply().items(), limits);
+      for (const wire::PullReplyItem& item : header.pull_reply().items()) {
+        SLIMPS_RETURN_IF_ERROR(CheckPayloadItem(item, limits));
+      }
+      return absl::OkStatus();
     case wire::Header::kPushPull:
-      SLIMPS_RETURN_IF_ERROR(CheckPayloadItems(header.push_pull().push(), limits));
+      SLIMPS_RETURN_IF_ERROR(CheckPushItems(header.push_pull().push(), limits));
       return CheckPullItems(header.push_pull().pull(), limits);
     case wire::Header::kDeclareKeys:
       for (const wire::KeyInfo& info : header.declare_keys().keys()) {

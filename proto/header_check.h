@@ -28,7 +28,8 @@ struct PayloadClaim {
 // Checks every field of the header.
 // InvalidArgument: an enum value is unknown; a string is not UTF-8; a string, list, count or size
 // is over its limit; the bytes of a raw payload are not elements times size; a number is not
-// finite; or there is no body. The message names the field.
+// finite; an item has two fields that exclude each other; or there is no body. The message names
+// the field.
 [[nodiscard]] absl::Status CheckHeader(const wire::Header& header, const Limits& limits);
 
 // Returns one claim for each item with payload_bytes > 0, in order.

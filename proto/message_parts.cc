@@ -41,14 +41,14 @@ absl::StatusOr<std::vector<wire::Header>> CutIntoParts(wire::Header header) {
   const std::span<const std::byte> bytes = whole[0].bytes();
   const size_t most = kDefaultLimits.max_part_bytes;
   const size_t count = (bytes.size() + most - 1) / most;
+  envelope.mutable_part()->set_hash(HashBytes(bytes));
+  envelope.mutable_part()->set_parts(static_cast<uint32_t>(count));
   std::vector<wire::Header> parts;
   for (size_t i = 0; i < count; ++i) {
     const std::span<const std::byte> piece =
         bytes.subspan(i * most, std::min(most, bytes.size() - i * most));
     wire::Part& part = *parts.emplace_back(envelope).mutable_part();
-    part.set_hash(HashBytes(bytes));
     part.set_number(static_cast<uint32_t>(i));
-    part.set_parts(static_cast<uint32_t>(count));
     part.set_piece(piece.data(), piece.size());
   }
   return parts;
@@ -76,10 +76,9 @@ absl::StatusOr<std::optional<wire::Header>> PartJoiner::Add(const wire::Header& 
   if (--whole->missing > 0) return std::nullopt;
   const std::string bytes = absl::StrJoin(whole->pieces, "");
   wholes_.erase(whole);
-  if (HashText(bytes) != part.hash()) {
+  if (const uint64_t hash = HashText(bytes); hash != part.hash()) {
     return absl::DataLossError(absl::StrCat("a message in ", part.parts(), " parts: expected hash ",
-                                            absl::Hex(part.hash()), ", got ",
-                                            absl::Hex(HashText(bytes))));
+                                            absl::Hex(part.hash()), ", got ", absl::Hex(hash)));
   }
   const std::span<const std::byte> parts[] = {std::as_bytes(std::span(bytes))};
   SLIMPS_ASSIGN_OR_RETURN(wire::Header joined, ParseFrame(parts, kWholeLimits));

@@ -38,12 +38,12 @@ class PartJoiner final {
   // their sender repeats them.
   static constexpr size_t kMostAtOnce = 4;
 
-  // Returns the whole if `part` is the last that was missing; nullopt: others are.
+  // Returns the whole if `part` is the last that was missing, nullopt if others are missing. After
+  // an error the whole is forgotten.
   // REQUIRES: `part` is a Part that CheckHeader accepted.
   // InvalidArgument: the whole is malformed, or over kWholeLimits, or says another number of parts
   // than another of its parts.
   // DataLoss: the hash of the whole disagrees.
-  // The whole is forgotten then.
   [[nodiscard]] absl::StatusOr<std::optional<wire::Header>> Add(const wire::Header& part);
 
  private:

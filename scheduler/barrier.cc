@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string_view>
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/status_macros.h"
@@ -17,6 +18,9 @@ bool InGroup(wire::Role group, wire::Role role) {
 }
 
 std::string Name(const BarrierTable::Node& node) { return NodeName(node.first, node.second); }
+
+// Returns what a call is, without what its caller gave it: that may have changed since.
+std::string_view CallOf(std::string_view purpose) { return purpose.substr(0, purpose.find(": ")); }
 
 std::string Which(const std::string& name, uint64_t ticket) {
   return absl::StrCat("barrier \"", name, "\" number ", ticket, ": ");
@@ -74,7 +78,7 @@ absl::StatusOr<std::vector<BarrierTable::Release>> BarrierTable::AnswerLate(
   const std::string which = Which(barrier.name(), barrier.ticket());
   const auto remembered = remembered_.find({barrier.name(), barrier.ticket()});
   if (barrier.ticket() < newest.ticket() && remembered != remembered_.end()) {
-    if (barrier.purpose() == remembered->second.purpose) {
+    if (CallOf(barrier.purpose()) == CallOf(remembered->second.purpose)) {
       return std::vector<Release>{{remembered->second.release, {node}}};
     }
     return absl::InvalidArgumentError(absl::StrCat(which, Name(node), " comes for ",

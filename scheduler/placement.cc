@@ -177,7 +177,10 @@ absl::Status PlacementTable::CompareKeys(uint32_t worker, const wire::DeclareKey
   if (declared.number() == 0) return absl::OkStatus();
   const auto first = declared_.find(declared.number());
   if (first == declared_.end()) {
-    if (declared_.size() >= options_.max_keys) return absl::OkStatus();  // not compared
+    // A member chooses how often it declares its keys, each time under another number.
+    const size_t keys = std::max<size_t>(declared.keys().size(), 1);
+    if (keys > options_.max_keys - compared_keys_) return absl::OkStatus();  // not compared
+    compared_keys_ += keys;
     Declared& mine = declared_[declared.number()];
     mine.worker = worker;
     for (const wire::KeyInfo& info : declared.keys()) mine.keys.insert(info.key());

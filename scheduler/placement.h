@@ -131,6 +131,7 @@ class PlacementTable final {
   std::set<uint32_t> left_;
   std::map<RequestId, Waiting> waiting_;
   std::map<uint64_t, Declared> declared_;  // by number
+  size_t compared_keys_ = 0;  // of declared_, an empty one counts as one; at most max_keys
   std::vector<uint64_t> server_bytes_;
   uint64_t steps_ = 0;
 };

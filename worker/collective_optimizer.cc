@@ -13,7 +13,7 @@ absl::Status SetOptimizerTogether(const wire::OptimizerSpec& spec, KVStore* stor
   const absl::Status set = store->SetOptimizer(spec);
   // A worker that was refused comes here too, or the others would wait for it.
   const absl::StatusOr<std::vector<double>> refusals = store->AllReduceSumFor(
-      absl::StrCat("setting the optimizer ", spec.ShortDebugString()), {set.ok() ? 0.0 : 1.0});
+      absl::StrCat("setting the optimizer: ", spec.ShortDebugString()), {set.ok() ? 0.0 : 1.0});
   if (!set.ok()) return set;
   if (absl::IsDeadlineExceeded(refusals.status())) {
     return absl::DeadlineExceededError(

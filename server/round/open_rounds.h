@@ -72,7 +72,7 @@ class OpenRounds final {
 
   // Closes the next round, whose contributions stay: no worker comes to it any more. Sums them if
   // the sum is enough smaller.
-  // REQUIRES: ledger().NextRoundComplete(). Throws std::bad_alloc, having changed nothing.
+  // REQUIRES: ledger().NextRoundComplete(). Throws std::bad_alloc, and may then be called again.
   void CloseNext();
 
   // Takes the next round.

@@ -129,23 +129,28 @@ absl::StatusOr<PushVerdict> Partition::Push(uint64_t round, uint32_t worker, siz
   return verdict;
 }
 
-bool Partition::CanClip() const {
+absl::Status Partition::CheckCanClip() const {
   const wire::OptimizerSpec::Kind kind = optimizer_.kind();
-  return spec_.mode == wire::DIST_SYNC && !spec_.auxiliary && spec_.combine == Combine::kSum &&
-         kind != wire::OptimizerSpec::NONE && kind != wire::OptimizerSpec::ONEBIT_ADAM;
+  if (spec_.mode == wire::DIST_SYNC && !spec_.auxiliary && spec_.combine == Combine::kSum &&
+      kind != wire::OptimizerSpec::NONE && kind != wire::OptimizerSpec::ONEBIT_ADAM) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "clipping by the gradient's norm: expected dist_sync and sgd, adam or adamw over sums of "
+      "gradients, got ",
+      wire::OptimizerSpec::Kind_Name(kind), " with ", wire::StoreMode_Name(spec_.mode),
+      spec_.combine == Combine::kMajority ? " over majorities" : ""));
 }
 
 absl::StatusOr<PushVerdict> Partition::ScaleRound(uint64_t round, uint32_t worker, double scale) {
-  absl::Status valid;
-  if (!CanClip() || round == 0 || !(scale >= 0 && scale <= 1)) {
-    valid = absl::InvalidArgumentError(
-        absl::StrCat("expected 0 to 1, a round from 1 and an optimizer with dist_sync, got ", scale,
-                     " for ", wire::OptimizerSpec::Kind_Name(optimizer_.kind()), " with ",
-                     wire::StoreMode_Name(spec_.mode)));
+  absl::Status valid = CheckCanClip();
+  if (round == 0 || !(scale >= 0 && scale <= 1)) {
+    valid.Update(absl::InvalidArgumentError(
+        absl::StrCat("expected a scale of 0 to 1 and a round from 1, got ", scale)));
   } else if (round > version() + spec_.rounds_ahead) {
-    valid = absl::ResourceExhaustedError(
-        absl::StrCat("at most round ", version() + spec_.rounds_ahead, " is scaled now"));
-  } else if (round > version() || clipped_.Scale(round).has_value()) {
+    valid.Update(absl::ResourceExhaustedError(
+        absl::StrCat("at most round ", version() + spec_.rounds_ahead, " is scaled now")));
+  } else if (valid.ok() && (round > version() || clipped_.Scale(round).has_value())) {
     valid = clipped_.SetScale(round, scale);
   }
   if (valid.ok()) return round > version() ? PushVerdict::kAccepted : PushVerdict::kDuplicate;
@@ -155,14 +160,7 @@ absl::StatusOr<PushVerdict> Partition::ScaleRound(uint64_t round, uint32_t worke
 
 absl::Status Partition::CheckPushedAs(uint64_t round, PushedAs pushed_as,
                                       std::span<const uint32_t> unmasked) const {
-  if (pushed_as == PushedAs::kClippedGradient && !CanClip()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "is to be clipped by the gradient's norm; expected dist_sync and sgd, adam or adamw over "
-        "sums of gradients, got ",
-        wire::OptimizerSpec::Kind_Name(optimizer_.kind()), " with ",
-        wire::StoreMode_Name(spec_.mode),
-        spec_.combine == Combine::kMajority ? " over majorities" : ""));
-  }
+  if (pushed_as == PushedAs::kClippedGradient) SLIMPS_RETURN_IF_ERROR(CheckCanClip());
   const bool momentum = pushed_as == PushedAs::kMomentum;
   if (!unmasked.empty() &&
       (!momentum || unmasked.size() > 2 * kMaxUnmaskedRuns || !AreRuns(unmasked, spec_.elements))) {
@@ -392,10 +390,11 @@ std::string Partition::DescribeWait(uint64_t wanted, uint64_t clock) const {
 absl::Status Partition::CheckComes(const std::set<uint32_t>& ended, uint64_t wanted,
                                    uint64_t clock) const {
   for (const uint32_t worker : ended) {
-    const uint64_t last = CountedUpTo(worker);
     const bool waits = applies_at_once() ? sequences_.IsBelow(worker, clock)
                                          : rounds_.ledger().AwaitsUpTo(worker, wanted);
     if (!waits) continue;
+    const uint64_t last =
+        applies_at_once() ? sequences_.CountedUpTo(worker) : rounds_.ledger().CountedUpTo(worker);
     return Annotate(absl::FailedPreconditionError(absl::StrCat(
         "round ", last + 1, " waits for the push of worker ", worker,
         ", which has ended after its round ", last,

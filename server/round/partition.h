@@ -112,7 +112,8 @@ class Partition final {
       std::span<const uint32_t> unmasked = {});
 
   // Says what the mean gradient of a clipped round is multiplied by; 0: the step is skipped.
-  // InvalidArgument: a mode without rounds, round 0, or a scale that is not in 0 to 1.
+  // InvalidArgument: round 0, or a scale that is not in 0 to 1.
+  // FailedPrecondition: none can be clipped (Push).
   // AlreadyExists: another scale came before.
   // ResourceExhausted: the round is too far ahead.
   [[nodiscard]] absl::StatusOr<PushVerdict> ScaleRound(uint64_t round, uint32_t worker,
@@ -142,8 +143,8 @@ class Partition final {
   bool MustMeasureNext() const { return clipped_.MustMeasure(version() + 1); }
 
   // Measures the next round's mean gradient; no worker comes to the round any more.
-  // REQUIRES: HasCompleteRound() and MustMeasureNext(). Throws std::bad_alloc, having changed
-  // nothing.
+  // REQUIRES: HasCompleteRound() and MustMeasureNext(). Throws std::bad_alloc, and may then be
+  // called again.
   void MeasureNextRound();
 
   // Returns the newest round whose Norm2 is known.
@@ -245,7 +246,8 @@ class Partition final {
              const MasterWeights::Next& next);
   void StepRound(uint32_t contributors, std::optional<wire::Hyper> hyper,
                  const MasterWeights::Next& next);
-  bool CanClip() const;
+  // Returns FailedPrecondition if rounds cannot be clipped.
+  absl::Status CheckCanClip() const;
   void ApplyMomenta(uint32_t contributors, OpenRounds::Choice choice);
   // Without an optimizer the version is the round's sum. Where servers sum integers (lanes.h), they
   // leave it so, and each worker decodes it once. Returns false where they do not, where the sum

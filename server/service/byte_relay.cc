@@ -2,7 +2,6 @@
 #include "server/service/byte_relay.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -48,13 +47,22 @@ std::vector<Reply> ByteRelay::Handle(const Origin& from, const wire::Relay& requ
   if (from.worker == 0) {
     Hold(from, request, std::move(payload));
   } else {
-    Ask(from, request, &replies);
+    Ask(from, request);
   }
-  uint32_t have_it = 0;
-  for (auto& [worker, wish] : wishes_) {
+  uint32_t have_it = 0, ended = 0;
+  for (const auto& [worker, wish] : wishes_) {
     if (wish.broadcast != given_.broadcast()) continue;
     if (wish.chunk > given_.chunk()) ++have_it;
-    if (wish.chunk != given_.chunk() || !wish.waiting.has_value() || payload_.empty()) continue;
+    if (wish.chunk == kEnd) ++ended;
+  }
+  for (auto& [worker, wish] : wishes_) {
+    if (!wish.waiting.has_value()) continue;
+    const bool is_given = wish.broadcast == given_.broadcast();
+    // Where worker 0 does not give this broadcast, it may have gone on: the Ack was lost.
+    if (wish.chunk == kEnd && (!is_given || ended >= given_.takers())) {
+      replies.push_back(AckOf(*std::exchange(wish.waiting, std::nullopt)));
+    }
+    if (!is_given || wish.chunk != given_.chunk() || payload_.empty()) continue;
     Reply reply = ReplyTo(*std::exchange(wish.waiting, std::nullopt));
     *reply.message.header.mutable_relay() = given_;
     reply.message.payloads.push_back(payload_);
@@ -76,15 +84,12 @@ void ByteRelay::Hold(const Origin& from, const wire::Relay& request, Payload pay
   giver_ = from;
 }
 
-void ByteRelay::Ask(const Origin& from, const wire::Relay& request, std::vector<Reply>* replies) {
+void ByteRelay::Ask(const Origin& from, const wire::Relay& request) {
   Wish& wish = wishes_[from.worker];
-  const uint64_t chunk = request.end() ? std::numeric_limits<uint64_t>::max() : request.chunk();
+  const uint64_t chunk = request.end() ? kEnd : request.chunk();
   const bool is_late = wish.broadcast == request.broadcast() && chunk < wish.chunk;
   if (is_late) return;
   wish = {.broadcast = request.broadcast(), .chunk = chunk, .waiting = from};
-  if (!request.end()) return;
-  wish.waiting.reset();
-  replies->push_back(AckOf(from));
 }
 
 }  // namespace slimps

@@ -9,15 +9,18 @@
 //                                   chunk 0 ------------>
 //                                   <--------------------  Relay(chunk 1): it has chunk 0
 //   <------------------------- Ack  forgets chunk 0
+//                                   <--------------------  Relay(end): it has all chunks
+//                                   Ack ---------------->  once all have sent their `end`
 //
-// Worker 0 repeats a chunk until the Ack comes, and the others repeat what they ask for. So a
-// server that was started again learns both anew. Holds one chunk at most. Pure. Owned by
-// ServerService's I/O thread.
+// Worker 0 repeats a chunk until its Ack comes. Each other worker repeats its last message until it
+// is answered. A server that was started again learns from them which chunk is given and which
+// workers have it. For this an `end` is answered late, because its worker then repeats it no more.
+// Holds one chunk at most. Pure. Owned by ServerService's I/O thread.
 #ifndef SLIMPS_SERVER_SERVICE_BYTE_RELAY_H_
 #define SLIMPS_SERVER_SERVICE_BYTE_RELAY_H_
 
-#include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <optional>
 #include <vector>
@@ -38,18 +41,18 @@ class ByteRelay final {
   [[nodiscard]] std::vector<Reply> Handle(const Origin& from, const wire::Relay& request,
                                           Payload payload);
 
-  size_t bytes_held() const { return payload_.size(); }
-
  private:
+  static constexpr uint64_t kEnd = std::numeric_limits<uint64_t>::max();
+
   // What a worker has asked for last: it has all chunks before.
   struct Wish {
     uint64_t broadcast = 0;
-    uint64_t chunk = 0;
+    uint64_t chunk = 0;             // kEnd: it has all
     std::optional<Origin> waiting;  // not answered yet
   };
 
   void Hold(const Origin& from, const wire::Relay& request, Payload payload);
-  void Ask(const Origin& from, const wire::Relay& request, std::vector<Reply>* replies);
+  void Ask(const Origin& from, const wire::Relay& request);
 
   wire::Relay given_;  // by worker 0, the newest
   Payload payload_;    // of it; empty: all takers have it

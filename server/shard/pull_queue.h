@@ -53,9 +53,14 @@ class PullQueue final {
   // of norms are reached by `measured`, and taken only if it is given.
   std::vector<WaitingPull> TakeReady(uint64_t version, uint64_t slowest = 0, uint64_t measured = 0);
 
-  // Puts back a pull returned by the last Take... that must keep waiting. Allocates nothing.
+  // Puts back a pull that must keep waiting. Allocates nothing.
+  // REQUIRES: the last Take..., which was not TakeAll, returned it.
   void PutBack(WaitingPull&& pull) { waiting_.push_back(std::move(pull)); }
+
+  // Remove and return pulls in order of arrival: those whose deadline has passed, those for which
+  // `predicate` is true, or all.
   std::vector<WaitingPull> TakeExpired(SteadyTime now);
+  std::vector<WaitingPull> TakeIf(const std::function<bool(const WaitingPull&)>& predicate);
   std::vector<WaitingPull> TakeAll();
 
   // Returns the earliest deadline, or InfiniteFuture if nothing waits.
@@ -66,8 +71,6 @@ class PullQueue final {
   size_t size() const { return waiting_.size(); }
 
  private:
-  std::vector<WaitingPull> TakeIf(const std::function<bool(const WaitingPull&)>& predicate);
-
   std::vector<WaitingPull> waiting_;
 };
 

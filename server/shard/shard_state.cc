@@ -205,6 +205,15 @@ absl::Status ShardState::CheckPullNow(const Slot& slot, const wire::PullItem& it
   return Prefixed(ParsePulledRows(item.rows(), spec.grid()).status(), NameOf(*slot.partition));
 }
 
+absl::Status ShardState::CheckComes(const Slot& slot, const WaitingPull& pull) const {
+  if (slot.partition != nullptr) {
+    return slot.partition->CheckComes(ended_, pull.item.min_version(), pull.clock);
+  }
+  if (!ended_.contains(0)) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      DescribeUnknown(pull.item.id()), ": worker 0 has ended and has not initialised it"));
+}
+
 void ShardState::HandlePull(const Origin& origin, PullWork work) {
   Slot& slot = slots_[IdOf(work.item.id())];
   absl::Status now = CheckPullNow(slot, work.item);
@@ -231,9 +240,7 @@ void ShardState::HandlePull(const Origin& origin, PullWork work) {
   }
   const SteadyTime deadline = pull.deadline;
   absl::Status queued = failure_;
-  if (queued.ok() && slot.partition != nullptr) {
-    queued = slot.partition->CheckComes(ended_, pull.item.min_version(), pull.clock);
-  }
+  if (queued.ok()) queued = CheckComes(slot, pull);
   if (queued.ok()) queued = slot.pulls.Add(std::move(pull));
   if (!queued.ok()) {
     // NOLINTNEXTLINE(bugprone-use-after-move): a refused pull was not moved

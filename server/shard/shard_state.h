@@ -99,7 +99,7 @@ class ShardState final {
   void SetPresent(uint32_t worker) { away_.erase(worker); }
 
   // Notes that this worker pushes no more. From now on FailedPrecondition is the answer to each
-  // pull and push that would wait for a push of it (Partition::CheckComes).
+  // pull and push that would wait for a push of it (Partition::CheckComes), or for worker 0's Init.
   void NoteEnded(uint32_t worker);
 
   // Makes `why` the answer to: the pulls that wait; later pushes; later pulls that would have to
@@ -205,6 +205,8 @@ class ShardState final {
   absl::StatusOr<uint64_t> HandlePush(uint32_t worker, PushWork work);
   void HandlePull(const Origin& origin, PullWork work);
   absl::Status CheckPullNow(const Slot& slot, const wire::PullItem& item) const;
+  // Returns OK if the pull can be answered one day, although workers have ended.
+  absl::Status CheckComes(const Slot& slot, const WaitingPull& pull) const;
   enum class CopyRoom { kBounded, kAnyway };
   // Answers `pull`, with its version or an error.
   // ResourceExhausted: there is no room for its copy, and it is not answered.

@@ -108,16 +108,11 @@ void ShardState::SetAway(uint32_t worker) {
 
 void ShardState::NoteEnded(uint32_t worker) {
   ended_.insert(worker);
-  for (auto& [id, slot] : slots_) {
-    if (slot.partition == nullptr) continue;
-    for (WaitingPull& pull : slot.pulls.TakeAll()) {
-      const absl::Status comes =
-          slot.partition->CheckComes(ended_, pull.item.min_version(), pull.clock);
-      if (comes.ok()) {
-        slot.pulls.PutBack(std::move(pull));
-      } else {
-        outbox_.AddPullError(pull.origin, pull.item, comes);
-      }
+  for (auto& [id, held] : slots_) {
+    Slot& slot = held;
+    const auto is_vain = [&](const WaitingPull& pull) { return !CheckComes(slot, pull).ok(); };
+    for (const WaitingPull& pull : slot.pulls.TakeIf(is_vain)) {
+      outbox_.AddPullError(pull.origin, pull.item, CheckComes(slot, pull));
     }
   }
 }

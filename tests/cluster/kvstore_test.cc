@@ -332,6 +332,20 @@ TEST(KVStore, OnlyRoundsPassWhatIsNotFinite) {
   }
 }
 
+TEST(KVStore, ServersThatStepDoNotTakeWhatIsNotFinite) {
+  ClusterOptions options{.workers = 1, .servers = 1};
+  options.store.pass_non_finite = true;
+  InProcessCluster(options).RunWorkers([](KVStore& store) {
+    wire::OptimizerSpec sgd;
+    sgd.set_kind(wire::OptimizerSpec::SGD);
+    const absl::Status refused = store.SetOptimizer(sgd);
+    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_NE(refused.message().find("SGD in a store with non_finite=pass: expected none"),
+              std::string::npos)
+        << refused;
+  });
+}
+
 TEST(KVStore, APushWaitsForRoom) {
   ClusterOptions options{.workers = 2, .servers = 1};
   options.store.staging_bytes = 400'000;  // room for one tensor at a time

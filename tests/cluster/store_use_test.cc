@@ -227,9 +227,9 @@ TEST(StoreUse, OptimizersThatDifferAreToldToBothWorkersAtOnce) {
     const absl::Status told = SetOptimizerTogether(Sgd(store.rank() == 0 ? 0.5 : 0.25), &store);
     EXPECT_EQ(told.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(told.message()),
-                AllOf(HasSubstr("worker 1 comes for setting the optimizer kind: SGD "
+                AllOf(HasSubstr("worker 1 comes for setting the optimizer: kind: SGD "
                                 "learning_rate: 0.25"),
-                      HasSubstr("worker 0 comes: for setting the optimizer kind: SGD "
+                      HasSubstr("worker 0 comes: for setting the optimizer: kind: SGD "
                                 "learning_rate: 0.5")));
   });
 }

@@ -282,6 +282,21 @@ TEST(HeaderCheck, PullsAreBoundedAloneAndBesidePushes) {
               HasSubstr("declares 4294967297 elements"));
 }
 
+TEST(HeaderCheck, AnItemOfClippingAsksOrSaysNothingElse) {
+  wire::Header header = Versioned();
+  wire::PushItem* const push = header.mutable_push_pull()->add_push();
+  push->set_gradient_scale(0.5);
+  wire::PullItem* const pull = header.mutable_push_pull()->add_pull();
+  pull->set_norm(true);
+  EXPECT_EQ(CheckHeader(header, kDefaultLimits), absl::OkStatus());
+  pull->set_state_tensor(1);
+  EXPECT_THAT(std::string(CheckHeader(header, kDefaultLimits).message()),
+              HasSubstr("asks for a norm and for state"));
+  Fill(push, 1, wire::RAW_F32, 4);
+  EXPECT_THAT(std::string(CheckHeader(header, kDefaultLimits).message()),
+              HasSubstr("has a gradient_scale and a payload"));
+}
+
 TEST(HeaderCheck, InitsSayHowManyPartitionsAndWhere) {
   const auto init = [](uint32_t partitions, uint64_t offset) {
     return Refusal([&](wire::Header& h) {

@@ -194,6 +194,17 @@ TEST_F(BarrierTest, AnEarlierTicketIsNotAnsweredForAnotherPurpose) {
   EXPECT_THAT(std::string(refused.message()), HasSubstr("which was for the loss"));
 }
 
+TEST_F(BarrierTest, WhoComesAgainMayGiveAnotherOptimizerToTheSameCall) {
+  wire::Barrier visit = Visit("b", 1, {1});
+  visit.set_purpose("setting the optimizer: learning_rate: 0.1");
+  Arrive(kWorker0, visit);
+  Arrive(kWorker1, visit);
+  Arrive(kWorker0, Visit("b", 2));
+  Arrive(kWorker1, Visit("b", 2));
+  visit.set_purpose("setting the optimizer: learning_rate: 0.05");
+  EXPECT_THAT(Arrive(kWorker1, visit)[0].message.sums(), ElementsAre(2));
+}
+
 TEST_F(BarrierTest, WhoGivesUpWhatHasOpenedGetsTheSum) {
   Arrive(kWorker0, Visit("b", 1, {2}));
   Arrive(kWorker1, Visit("b", 1, {3}));

@@ -235,6 +235,18 @@ TEST(Placement, AKeyMoreOrAnotherOrderIsCompared) {
   }
 }
 
+// Once a worker could make it keep the same keys under any number of numbers.
+TEST(Placement, TheKeysThatAreKeptToCompareAreBounded) {
+  PlacementTable table({.num_workers = 2, .num_servers = 1, .max_keys = 4});
+  const wire::DeclareKeys keys = Keys({{"s:a", {1}}, {"s:b", {1}}});
+  for (uint64_t number = 1; number <= 3; ++number) {
+    EXPECT_TRUE(table.Declare(0, number, Numbered(number, keys))->empty());
+  }
+  const Answers answers = Declare(&table, 1, Numbered(3, Keys({{"s:a", {1}}})));
+  ASSERT_EQ(answers.size(), 1u);
+  EXPECT_TRUE(answers[0].placement.ok()) << "number 3 is not compared";
+}
+
 TEST(Placement, TwoNamesWithOneIdAreRefused) {
   PlacementTable table({.num_workers = 1, .num_servers = 1});
   Declare(&table, 0, Keys({{"s:a", {3}}}));

@@ -20,9 +20,9 @@ absl::Status StatusIn(const wire::Header& answer) {
 
 }  // namespace
 
-absl::StatusOr<Message> RpcClient::Ask(const std::function<PeerId()>& find, Message question,
-                                       absl::Duration timeout, const std::string& what,
-                                       Patience patience) {
+absl::StatusOr<Message> RpcClient::Exchange(const std::function<PeerId()>& find, Message question,
+                                            absl::Duration timeout, const std::string& what,
+                                            Patience patience) {
   const SteadyTime deadline = clock_->Now() + timeout;
   uint64_t id = 0;
   {

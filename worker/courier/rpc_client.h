@@ -30,6 +30,11 @@ namespace slimps {
 
 class RpcClient final {
  public:
+  // Says if the peer is a server that may be started again. kMayReturn: the question is repeated
+  // where Unavailable or NotFound would be returned. DeadlineExceeded then says the last
+  // Unavailable, if there was one.
+  enum class Patience { kNone, kMayReturn };
+
   // `transport` and `clock` must outlive the client.
   RpcClient(Transport* transport, absl::Duration retry_interval,
             const Clock* clock = MachineClock())
@@ -44,28 +49,14 @@ class RpcClient final {
   [[nodiscard]] absl::StatusOr<wire::Header> Call(PeerId to, wire::Header question,
                                                   absl::Duration timeout, const std::string& what) {
     return HeaderOf(Exchange([to] { return to; }, {.header = std::move(question), .payloads = {}},
-                             timeout, what, /*may_return=*/false));
+                             timeout, what, Patience::kNone));
   }
 
-  // The same for a server that may be started again. `find` returns its present connection. Repeats
-  // the question where Call would return Unavailable or NotFound. DeadlineExceeded then says the
-  // last Unavailable, if there was one.
-  [[nodiscard]] absl::StatusOr<wire::Header> CallReturning(const std::function<PeerId()>& find,
-                                                           wire::Header question,
-                                                           absl::Duration timeout,
-                                                           const std::string& what) {
-    return HeaderOf(Exchange(find, {.header = std::move(question), .payloads = {}}, timeout, what,
-                             /*may_return=*/true));
-  }
-
-  // Asks a question that has payloads, or whose answer has. As CallReturning if `may_return`, else
-  // as Call.
+  // Does what Call does. The question may have payloads, and its answer too. `find` returns the
+  // peer's present connection.
   [[nodiscard]] absl::StatusOr<Message> Exchange(const std::function<PeerId()>& find,
                                                  Message question, absl::Duration timeout,
-                                                 const std::string& what, bool may_return) {
-    return Ask(find, std::move(question), timeout, what,
-               may_return ? Patience::kMayReturn : Patience::kNone);
-  }
+                                                 const std::string& what, Patience patience);
 
   // Returns true if `message` answered a question of this client.
   bool HandleMessage(const Message& message);
@@ -74,7 +65,6 @@ class RpcClient final {
   void FailAll(const absl::Status& why);
 
  private:
-  enum class Patience { kNone, kMayReturn };
   struct Pending {
     Patience patience = Patience::kNone;
     std::optional<Message> answer;
@@ -85,8 +75,6 @@ class RpcClient final {
     if (!answer.ok()) return answer.status();
     return std::move(answer->header);
   }
-  absl::StatusOr<Message> Ask(const std::function<PeerId()>& find, Message question,
-                              absl::Duration timeout, const std::string& what, Patience patience);
 
   Transport* const transport_;
   const absl::Duration retry_interval_;

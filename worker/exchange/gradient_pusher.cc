@@ -250,8 +250,11 @@ absl::Status GradientPusher::EndRound() {
   // A small tensor's acknowledgement would queue behind the pulled weights of a large one, and its
   // time would include theirs. So nothing is pulled before the last push has been measured.
   if (measuring_) SLIMPS_RETURN_IF_ERROR(store_->Wait());
-  if (clip_norm_ == 0) return absl::OkStatus();
   SLIMPS_RETURN_IF_ERROR(AwaitNorm());
+  if (clip_norm_ == 0) {
+    clipping_.newest = {};
+    return absl::OkStatus();
+  }
   norm_ = std::make_shared<Norm>(options_.clock);
   store_->ClipRound(keys_, clip_norm_, &norm_->found, [norm = norm_](const absl::Status& clipped) {
     norm->arrived.Arrived(clipped);

@@ -42,14 +42,19 @@ absl::StatusOr<LoadedCheckpoint> Resume(const std::string& folder,
   return loaded;
 }
 
-// Waits until the parameter holds the servers' weights.
-absl::Status Pull(const Parameter& parameter, int priority, KVStore* store) {
-  if (parameter.place.on_host()) return store->Pull(parameter.name, parameter.values, priority);
-  Awaited pulled;
-  store->PullTo(parameter.name,
-                {.values = parameter.values, .place = parameter.place, .done = pulled.Callback()},
-                priority);
-  return pulled.Await();
+// Waits until the parameters hold the servers' weights.
+absl::Status Pull(std::span<const Parameter> parameters, KVStore* store) {
+  std::vector<Awaited> pulled(parameters.size());
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const Parameter& parameter = parameters[i];
+    store->PullTo(
+        parameter.name,
+        {.values = parameter.values, .place = parameter.place, .done = pulled[i].Callback()},
+        PriorityOf(i));
+  }
+  absl::Status all;
+  for (Awaited& one : pulled) all.Update(one.Await());
+  return all;
 }
 
 // Ends the round that a former process of this worker has pushed last. If it was the only worker,
@@ -86,9 +91,7 @@ absl::StatusOr<LoadedCheckpoint> InitParameters(const wire::OptimizerSpec& optim
   if (!options.resume.empty() && store->former_rounds() == 0) {
     SLIMPS_ASSIGN_OR_RETURN(resumed, Resume(options.resume, optimizer, store));
   }
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    SLIMPS_RETURN_IF_ERROR(Pull(parameters[i], PriorityOf(i), store));
-  }
+  SLIMPS_RETURN_IF_ERROR(Pull(parameters, store));
   return resumed;
 }
 

@@ -5,18 +5,15 @@
 #include <cmath>
 #include <functional>
 #include <limits>
-#include <map>
 #include <memory>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "proto/base/mutex.h"
+#include "worker/courier/coalescer.h"
 
 namespace slimps {
 namespace {
-
-// Keeps messages far from the limits of proto/limits.h.
-constexpr size_t kItemsOfOneMessage = 1024;
 
 constexpr double kEpsilon = 1e-6;  // torch.nn.utils.clip_grad_norm_'s
 
@@ -66,17 +63,16 @@ class Clipping final : public std::enable_shared_from_this<Clipping> {
  private:
   // Sends each part's server the item that `make` returns.
   void ToAll(const std::function<OutgoingItem(size_t, const Part&)>& make) {
-    std::map<uint32_t, std::vector<OutgoingItem>> waiting;  // by server
-    const auto send = [this](uint32_t server, std::vector<OutgoingItem>* items) {
-      if (!items->empty()) courier_->Dispatch(server, std::move(*items), Courier::kBeforeAll);
-      items->clear();
+    Coalescer coalescer;
+    const auto send = [this](std::vector<Batch> batches) {
+      for (Batch& batch : batches) {
+        courier_->Dispatch(batch.server, std::move(batch.items), batch.priority);
+      }
     };
     for (size_t i = 0; i < parts_.size(); ++i) {
-      std::vector<OutgoingItem>& items = waiting[parts_[i].place().server];
-      items.push_back(make(i, parts_[i]));
-      if (items.size() == kItemsOfOneMessage) send(parts_[i].place().server, &items);
+      send(coalescer.Add(parts_[i].place().server, make(i, parts_[i]), Courier::kBeforeAll));
     }
-    for (auto& [server, items] : waiting) send(server, &items);
+    send(coalescer.TakeAll());
   }
 
   void OnNorm(size_t part, const Answer& answer) {

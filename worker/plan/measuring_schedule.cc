@@ -3,7 +3,8 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <iterator>
+#include <set>
+#include <vector>
 
 namespace slimps {
 namespace {
@@ -36,8 +37,11 @@ void MeasuringSchedule::Start(bool profiles, uint64_t remeasure_every) {
 }
 
 void MeasuringSchedule::See(const TensorPlan& tensor) {
-  if ((!pairs_.on() && !profiling_) || !tensors_[tensor.bytes()].insert(tensor.key.id()).second)
-    return;
+  if (!pairs_.on() && !profiling_) return;
+  std::vector<KeyId>& keys = tensors_[tensor.bytes()];
+  const auto place = std::ranges::lower_bound(keys, tensor.key.id());
+  if (place != keys.end() && *place == tensor.key.id()) return;
+  keys.insert(place, tensor.key.id());
   ++counts_[tensor.bytes()];
 }
 
@@ -51,9 +55,10 @@ bool MeasuringSchedule::IsChosen(const TensorPlan& tensor, uint64_t round,
   if (pair == 0 && !IsWithinBudget(round, counts_, sizes)) return false;
   const size_t wanted = TensorsOf(tensor.bytes());
   const size_t there = keys->second.size();
-  const auto index =
-      static_cast<size_t>(std::distance(keys->second.begin(), keys->second.find(tensor.key.id())));
-  return index < there && (index + there - pair % there) % there < wanted;
+  const auto place = std::ranges::lower_bound(keys->second, tensor.key.id());
+  if (place == keys->second.end() || *place != tensor.key.id()) return false;
+  const auto index = static_cast<size_t>(place - keys->second.begin());
+  return (index + there - pair % there) % there < wanted;
 }
 
 }  // namespace slimps

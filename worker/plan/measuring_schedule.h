@@ -16,7 +16,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <set>
+#include <vector>
 
 #include "compress/policy/measured_rounds.h"
 #include "worker/tensor/key_table.h"
@@ -52,8 +52,8 @@ class MeasuringSchedule final {
   const uint64_t pre_steps_;
   bool profiling_ = false;
   MeasuredRounds pairs_ = MeasuredRounds(0, 0);
-  // The tensors pushed so far and how many there are, both by a tensor's bytes.
-  std::map<uint64_t, std::set<KeyId>> tensors_;
+  // The tensors pushed so far, in ascending order, and how many there are, both by a tensor's bytes.
+  std::map<uint64_t, std::vector<KeyId>> tensors_;
   std::map<uint64_t, uint64_t> counts_;
 };
 

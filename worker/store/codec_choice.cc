@@ -274,13 +274,14 @@ absl::Status CodecChoice::CheckTakesSome() const {
 
 absl::Status CodecChoice::OnCodecMap(const wire::CodecMap& map) {
   const size_t known = plan()->decisions().size();
-  const std::vector<DecisionLine> before = DecisionLines(*plan());
+  const bool tells = node_->rank() == 0;
+  const auto before = tells ? DecisionLines(*plan()) : std::vector<DecisionLine>();
   SLIMPS_RETURN_IF_ERROR(plan()->OnCodecMap(map));
-  if (node_->rank() == 0) LogDecision(DecisionLines(*plan()), before);
+  if (tells) LogDecision(DecisionLines(*plan()), before);
   if (map.policy().empty() || plan()->decisions().size() == known) return absl::OkStatus();
   const SteadyTime now = TraceLog::Global().Now();
   TraceLog::Global().Add(TraceStage::kDecide, {map.reason(), 0, map.from_round()}, now, now);
-  if (node_->rank() == 0) {
+  if (tells) {
     LOG(INFO) << "policy " << map.policy() << ", from round " << map.from_round() << ": "
               << map.reason();
   }
@@ -298,6 +299,12 @@ absl::Status CodecChoice::CheckTogether(const Codec& codec, const std::string& p
 
 absl::Status CodecChoice::CheckOptimizer(const wire::OptimizerSpec& spec) const {
   SLIMPS_RETURN_IF_ERROR(CheckTogether(plan()->compressor(), chosen().policy, spec));
+  if (options_.pass_non_finite && spec.kind() != wire::OptimizerSpec::NONE) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "optimizer ", wire::OptimizerSpec::Kind_Name(spec.kind()),
+        " in a store with non_finite=pass: expected none, a store that sums gradients; one push of "
+        "NaN would spoil weights and moments for good"));
+  }
   const bool momenta = spec.kind() == wire::OptimizerSpec::ONEBIT_ADAM;
   if (!momenta && momentum_.CoversAny()) {
     return absl::FailedPreconditionError(absl::StrCat(

@@ -200,7 +200,9 @@ void DistStore::ClipRound(std::span<const Key> keys, double max_norm, ClippedNor
     const absl::StatusOr<const TensorPlan*> plan = keys_.Find(key);
     found.Update(plan.status());
     if (!found.ok()) return done(found);
-    tensors.push_back({.plan = *plan, .round = keys_.PushedRounds(key)});
+    // A former process of this worker may have ended before it pushed all keys of round 1.
+    const uint64_t round = keys_.PushedRounds(key);
+    if (round > 0) tensors.push_back({.plan = *plan, .round = round});
   }
   slimps::ClipRound(
       node_.courier(), tensors,

@@ -318,7 +318,8 @@ absl::StatusOr<Message> WorkerNode::ExchangeWith(uint32_t server, Message questi
     return servers_.PeerOf(server);
   };
   return rpc_.Exchange(find, std::move(question), timeout,
-                       absl::StrCat(what, " at server ", server), may_return);
+                       absl::StrCat(what, " at server ", server),
+                       may_return ? RpcClient::Patience::kMayReturn : RpcClient::Patience::kNone);
 }
 
 absl::Status WorkerNode::CallServers(const wire::Header& message, const std::string& what) {

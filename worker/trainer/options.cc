@@ -311,6 +311,9 @@ absl::StatusOr<WorkerOptions> CheckWorkerFlags(const WorkerFlags& flags) {
                      " --pull_compression=", store.pull_compression, " --policy=", store.policy,
                      ": ", together.message()));
   }
+  if (flags.clip_norm > 0) {
+    SLIMPS_RETURN_IF_ERROR(CheckClipping(flags.kvstore, options.train.optimizer, codec.get()));
+  }
   return options;
 }
 

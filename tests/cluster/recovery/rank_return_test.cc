@@ -142,6 +142,42 @@ TEST_P(RankReturnTest, GoesOnWithTheNextRoundAndIsLeftOutOfWhatWasLeftOpen) {
   EXPECT_EQ(b_, 3 * 6 - static_cast<float>(dies() + 1));
 }
 
+TEST_P(RankReturnTest, ABroadcastOfBytesIsAnsweredAsItWasBeforeOrRefused) {
+  constexpr std::byte kFirst{1};
+  const auto broadcast = [](std::byte value, KVStore* store) {
+    std::vector<std::byte> bytes(5, value);
+    const std::vector<std::span<std::byte>> buffers = {bytes};
+    return store->BroadcastBytes(buffers).status();
+  };
+  for (const std::byte second : {kFirst, std::byte{2}}) {
+    dead_ = false;
+    processes_ = 0;
+    InProcessCluster cluster(Options());
+    Thread lives("lives", [&] {
+      const auto store = cluster.JoinWorker(1 - dies());
+      ASSERT_STATUS_OK(store.status());
+      Start(1, store->get());
+      ASSERT_STATUS_OK(broadcast(kFirst, store->get()));
+      Train(1, 3, store->get());
+      ASSERT_STATUS_OK((*store)->Close());
+    });
+    const auto before = [&](KVStore* store) {
+      ASSERT_STATUS_OK(broadcast(kFirst, store));
+      Push("a", store);
+      ASSERT_STATUS_OK(store->Wait());
+    };
+    Return(&cluster, before, [&](KVStore* store) {
+      Start(1, store);
+      const absl::Status answer = broadcast(second, store);
+      EXPECT_EQ(absl::IsFailedPrecondition(answer), second != kFirst) << answer;
+      EXPECT_EQ(answer.ok(), second == kFirst) << answer;
+      Train(2, 3, store);
+      ASSERT_STATUS_OK(store->Close());
+    });
+    lives.Join();
+  }
+}
+
 TEST_P(RankReturnTest, AlsoInTheFirstRound) {
   Run(/*round=*/1);
   EXPECT_EQ(a_, 3 * 3);

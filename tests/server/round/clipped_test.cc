@@ -176,6 +176,15 @@ TEST_F(ClippedTest, ASnapshotHasARoundOnceItHasItsScale) {
   EXPECT_EQ(partition_->CountedUpTo(1), 1u);
 }
 
+// Once the message counted only rounds whose scale was known.
+TEST_F(ClippedTest, TheLastRoundOfAWorkerThatEndedIsTheOneThatItPushed) {
+  Make({0});
+  ASSERT_TRUE(Push(1, 1, Raw({1})).ok());
+  EXPECT_THAT(
+      std::string(partition_->CheckComes({1}, 2, 0).message()),
+      HasSubstr("round 2 waits for the push of worker 1, which has ended after its round 1"));
+}
+
 TEST_F(ClippedTest, NormsAreKeptAsLongAsVersions) {
   Make({0}, MeanSgd(), 1);
   for (uint64_t round = 1; round <= 3; ++round) {
@@ -203,6 +212,8 @@ TEST_F(ClippedTest, WhatCannotBeClippedIsRefusedByName) {
   onebit.set_epsilon(1e-8);
   Make({0}, onebit);
   EXPECT_EQ(Push(1, 0, Raw({1})).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(partition_->ScaleRound(1, 0, 0.5).status().message()),
+              HasSubstr("sgd, adam or adamw over sums of gradients, got ONEBIT_ADAM"));
   Make({0});
   for (const double scale : {-0.5, 1.5, std::nan("")}) {
     EXPECT_EQ(partition_->ScaleRound(1, 0, scale).status().code(),

@@ -71,13 +71,11 @@ TEST_F(ByteRelayTest, AChunkIsForgottenOnceAllTakersHaveIt) {
   EXPECT_EQ(Told(Give(0, "first")), "1: first");
   EXPECT_EQ(Told(Ask(2, 0)), "2: first");
   EXPECT_EQ(Told(Ask(1, 1)), "");
-  EXPECT_EQ(relay_.bytes_held(), 5u);
   EXPECT_EQ(Told(Ask(2, 1)), "0: ack");
-  EXPECT_EQ(relay_.bytes_held(), 0u);
+  EXPECT_EQ(Told(Ask(3, 0)), "") << "it is forgotten";
   EXPECT_EQ(Told(Give(1, "second")), "1: second, 2: second");
-  EXPECT_EQ(Told(End(1)), "1: ack");
-  EXPECT_EQ(Told(End(2)), "2: ack, 0: ack");
-  EXPECT_EQ(relay_.bytes_held(), 0u);
+  EXPECT_EQ(Told(End(1)), "");
+  EXPECT_EQ(Told(End(2)), "1: ack, 2: ack, 0: ack");
 }
 
 TEST_F(ByteRelayTest, ALostAnswerIsGivenAgain) {
@@ -86,7 +84,6 @@ TEST_F(ByteRelayTest, ALostAnswerIsGivenAgain) {
   EXPECT_EQ(Told(Ask(1, 0)), "1: first");
   EXPECT_EQ(Told(Ask(1, 1)), "0: ack");
   EXPECT_EQ(Told(Give(0, "first", 1)), "0: ack") << "all have it";
-  EXPECT_EQ(relay_.bytes_held(), 0u);
   EXPECT_EQ(Told(End(1)), "1: ack");
   EXPECT_EQ(Told(End(1)), "1: ack");
 }
@@ -108,12 +105,31 @@ TEST_F(ByteRelayTest, AServerThatWasStartedAgainLearnsWhoHasAChunk) {
   EXPECT_EQ(Told(Ask(2, 1)), "0: ack");
 }
 
+// Once an end was answered at once. The server that was started again did not know of it, and
+// worker 0 waited in vain.
+TEST_F(ByteRelayTest, AServerThatWasStartedAgainLearnsWhoHasEnded) {
+  Give(0, "last");
+  Ask(1, 0);
+  EXPECT_EQ(Told(End(1)), "") << "worker 2 lacks the chunk";
+  relay_ = ByteRelay();
+  EXPECT_EQ(Told(Give(0, "last")), "");
+  EXPECT_EQ(Told(End(1)), "");
+  EXPECT_EQ(Told(Ask(2, 0)), "2: last");
+  EXPECT_EQ(Told(End(2)), "1: ack, 2: ack, 0: ack");
+}
+
+TEST_F(ByteRelayTest, AnEndIsAnsweredWhereWorkerZeroMayHaveGoneOn) {
+  EXPECT_EQ(Told(End(1)), "1: ack");
+  EXPECT_EQ(Told(Give(0, "last")), "") << "it has not";
+  EXPECT_EQ(Told(Ask(2, 0)), "2: last");
+  EXPECT_EQ(Told(End(2)), "2: ack, 0: ack");
+}
+
 TEST_F(ByteRelayTest, AnotherBroadcastTakesThePlaceOfOneThatWasGivenUp) {
   Give(4, "old");
   Ask(1, 4);
   EXPECT_EQ(Told(Ask(1, 0, 78)), "");
   EXPECT_EQ(Told(Give(0, "new", 1, 78)), "1: new");
-  EXPECT_EQ(relay_.bytes_held(), 3u);
   EXPECT_EQ(Told(Ask(1, 1, 78)), "0: ack");
 }
 
@@ -122,7 +138,6 @@ TEST_F(ByteRelayTest, OnlyWorkerZeroGivesAndOnlyOthersAsk) {
   EXPECT_EQ(Told(Send(1, request, Bytes("bytes"))), "1: PERMISSION_DENIED");
   EXPECT_EQ(Told(Send(0, request)), "0: INVALID_ARGUMENT");
   EXPECT_EQ(Told(Give(0, "bytes", 0)), "0: INVALID_ARGUMENT");
-  EXPECT_EQ(relay_.bytes_held(), 0u);
 }
 
 }  // namespace

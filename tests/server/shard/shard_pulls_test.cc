@@ -161,6 +161,22 @@ TEST_F(ShardStateTest, WhatComesAfterAWorkersEndAndWaitsForItEndsAtOnce) {
   EXPECT_EQ(Pulls().at(0).version, 1);
 }
 
+// Once such a pull waited until its deadline.
+TEST_F(ShardStateTest, APullThatWaitsForInitEndsAtOnceWhenWorker0HasEnded) {
+  Pull({.worker = 1});
+  state_.NoteEnded(1);
+  EXPECT_THAT(Pulls(), IsEmpty());
+  state_.NoteEnded(0);
+  Pull({.worker = 1, .ticket = 2});
+  const std::vector<Pulled> pulled = Pulls();
+  ASSERT_THAT(pulled, SizeIs(2)) << "one that waited, and one that came later";
+  for (const Pulled& one : pulled) {
+    EXPECT_EQ(one.status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(one.status.message()),
+                HasSubstr("worker 0 has ended and has not initialised it"));
+  }
+}
+
 TEST_F(ShardStateTest, AWorkerThatHasLeftMayEnd) {
   Init("w", {0});
   ASSERT_EQ(state_.Leave(1, 1), absl::OkStatus());

@@ -305,19 +305,22 @@ TEST_F(CApiExchange, MayGoAfterItsStore) {
 class CApiExchangeInBackground : public CApiExchange {
  protected:
   void SetUp() override {
-    const slimps_exchange_settings settings = SLIMPS_EXCHANGE_SETTINGS;
     store_ = slimps::MakeHeld(notes_, &held_);
     background_ = InBackground(store_, call_);
-    // It ends with a barrier.
-    ASSERT_EQ(
-        slimps_exchange_create(background_.get(), parameters_, 2, sgd_.get(), &settings, &raw_),
-        SLIMPS_UNDER_WAY);
-    held_->ReleaseBarriers();
-    ASSERT_C_OK(slimps_call_finish(call_.get()));
+    ASSERT_C_OK(Make(SLIMPS_EXCHANGE_SETTINGS, &raw_));
     ASSERT_NE(raw_, nullptr);
     exchange_.reset(raw_);
     ASSERT_C_OK(Finished(slimps_exchange_begin_step(raw_)));
     notes_->Clear();
+  }
+  // Makes an exchange, which waits for its first weights and ends with a barrier.
+  slimps_status Make(const slimps_exchange_settings& settings, slimps_exchange** made) {
+    EXPECT_EQ(
+        slimps_exchange_create(background_.get(), parameters_, 2, sgd_.get(), &settings, made),
+        SLIMPS_UNDER_WAY);
+    for (const char* key : {"a", "b"}) held_->Answer(key, absl::OkStatus());
+    held_->ReleaseBarriers();
+    return slimps_call_finish(call_.get());
   }
   slimps_status Finished(slimps_status status) {
     return status == SLIMPS_UNDER_WAY ? slimps_call_finish(call_.get()) : status;
@@ -374,8 +377,7 @@ TEST_F(CApiExchangeInBackground, AThreadWaitsForCopiesFromAGpu) {
   slimps_exchange_settings settings = SLIMPS_EXCHANGE_SETTINGS;
   settings.skip_non_finite = 1;
   slimps_exchange* made = nullptr;
-  ASSERT_C_OK(Finished(
-      slimps_exchange_create(background_.get(), parameters_, 2, sgd_.get(), &settings, &made)));
+  ASSERT_C_OK(Make(settings, &made));
   const Exchange skipping(made);
   ASSERT_C_OK(Finished(slimps_exchange_begin_step(made)));
   notes_->Clear();

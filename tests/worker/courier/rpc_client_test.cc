@@ -22,6 +22,7 @@ using ::testing::SizeIs;
 constexpr absl::Duration kLong = absl::Seconds(30);  // only a failing test waits this long
 constexpr absl::Duration kRetry = absl::Milliseconds(2);
 constexpr PeerId kPeer{9};
+constexpr RpcClient::Patience kMayReturn = RpcClient::Patience::kMayReturn;
 
 wire::Header Question() {
   wire::Header question;
@@ -97,8 +98,9 @@ TEST_F(RpcClientTest, WhereAServerMayReturnTheDeadlineSaysItsLastRefusal) {
   AnswerWith([](const Message& question) {
     return AckTo(question, absl::UnavailableError("cannot write /full: No space left on device"));
   });
-  const auto answer = client_.CallReturning([] { return kPeer; }, Question(),
-                                            absl::Milliseconds(30), "waiting for a snapshot");
+  const auto answer =
+      client_.Exchange([] { return kPeer; }, {.header = Question(), .payloads = {}},
+                       absl::Milliseconds(30), "waiting for a snapshot", kMayReturn);
   EXPECT_EQ(answer.status(), absl::DeadlineExceededError(
                                  "waiting for a snapshot: refused for 30ms, the last time: cannot "
                                  "write /full: No space left on device"));
@@ -225,7 +227,8 @@ TEST_F(RpcClientTest, AServerThatStopsIsAskedUntilItIsBackWhereverThatIs) {
   });
   uint64_t peer = 0;
   const auto answer =
-      client_.CallReturning([&peer] { return PeerId{++peer}; }, Question(), kLong, "leaving");
+      client_.Exchange([&peer] { return PeerId{++peer}; }, {.header = Question(), .payloads = {}},
+                       kLong, "leaving", kMayReturn);
   EXPECT_TRUE(answer.ok()) << answer.status();
   EXPECT_EQ(asked, 3);
 }

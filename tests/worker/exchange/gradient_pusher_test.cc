@@ -211,6 +211,19 @@ TEST_F(GradientPusherTest, ABoundThatIsNoNumberIsRefusedAndZeroIsNone) {
   EXPECT_EQ(store_.events().back(), "nothing c 1");
 }
 
+TEST_F(GradientPusherTest, WhatIsNoLongerClippedIsNoLongerScaled) {
+  GradientPusher pusher = Make();
+  ASSERT_TRUE(pusher.SetClipNorm(1).ok());
+  pusher.BeginRound();
+  ASSERT_TRUE(pusher.EndRound().ok());
+  store_.AnswerNorm(ClippedNorm{.norm = std::nan(""), .scale = 0});
+  ASSERT_TRUE(pusher.SetClipNorm(0).ok());
+  pusher.BeginRound();
+  ASSERT_TRUE(pusher.EndRound().ok());
+  EXPECT_EQ(pusher.clipping().newest.scale, 1);
+  EXPECT_EQ(pusher.clipping().skipped_steps, 1u);
+}
+
 TEST_F(GradientPusherTest, WithoutRoundsNothingIsLeftOpen) {
   store_.set_type("dist_async");
   GradientPusher pusher = Make();

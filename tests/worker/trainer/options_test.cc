@@ -314,6 +314,19 @@ TEST(WorkerFlags, OnebitAdamTakesTheLengthOfItsWarmUpAndNoBackupModel) {
               HasSubstr("the backup model"));
 }
 
+TEST(WorkerFlags, ClippingTakesRoundsAndGradients) {
+  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) {
+                f->clip_norm = 1;
+                f->kvstore = "dist_async";
+              }),
+              HasSubstr("clip_norm with dist_async: expected dist_sync"));
+  EXPECT_THAT(ErrorAfter([](WorkerFlags* f) {
+                f->clip_norm = 1;
+                f->optimizer = "onebit_adam";
+              }),
+              HasSubstr("clip_norm with optimizer onebit_adam: expected sgd, adam or adamw"));
+}
+
 TEST(WorkerFlags, SchedulesOfTheLearningRate) {
   WorkerFlags flags = Good();
   const auto kind = [&] { return CheckWorkerFlags(flags)->train.optimizer.schedule().kind(); };

@@ -23,6 +23,7 @@ SLIMPS = {
     "slimps_1bit": {"compression": "1bit", "backup_model": True},
     "slimps_1bit_2way": {"compression": "1bit", "pull_compression": "1bit", "backup_model": True},
 }
+SLIMPS.update({name + "_clipped": {**SLIMPS[name], "clip_norm": 1.0} for name in list(SLIMPS)})
 
 
 def resnet18():

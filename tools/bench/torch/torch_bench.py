@@ -28,6 +28,8 @@ SYSTEMS = {
     "slimps_fp32": "DistributedOptimizer, nothing compressed, waiting",
     "slimps_1bit": "DistributedOptimizer, SlimGC: 1bit, raw pulls, backup model",
     "slimps_1bit_2way": "DistributedOptimizer, SlimGC: 1bit both ways, backup model",
+    "slimps_fp32_clipped": "slimps_fp32 with clip_norm, so no weight is stepped before all is there",
+    "slimps_1bit_2way_clipped": "slimps_1bit_2way with clip_norm",
 }
 GLOO_PORT = 7001  # always free: nothing else runs in these namespaces
 BARS = {8: 2.0, 64: 0.95}  # batch -> least speed-up of slimps_1bit_2way over gloo

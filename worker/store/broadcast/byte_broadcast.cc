@@ -2,6 +2,7 @@
 #include "worker/store/broadcast/byte_broadcast.h"
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -118,10 +119,15 @@ absl::Status AtEach(uint32_t servers, const OnOutOfMemory& on_out_of_memory, con
   };
   std::vector<Thread> threads;
   threads.reserve(servers);
-  for (uint32_t server = 1; server < servers; ++server) {
-    threads.emplace_back("broadcast", [&, server] { run_one(server); });
+  uint32_t begun = 1;
+  try {
+    for (; begun < servers; ++begun) {
+      threads.emplace_back("broadcast", [&run_one, begun] { run_one(begun); });
+    }
+  } catch (const std::exception&) {  // no memory or no thread is left: one after another
   }
   run_one(0);
+  for (; begun < servers; ++begun) run_one(begun);
   for (Thread& thread : threads) thread.Join();
   for (const absl::Status& result : results) SLIMPS_RETURN_IF_ERROR(result);
   return absl::OkStatus();
@@ -146,6 +152,7 @@ absl::StatusOr<std::vector<bool>> BroadcastBytes(std::span<const std::span<std::
   }
   SLIMPS_ASSIGN_OR_RETURN(const std::vector<double> rank_0, node->Sum(kWhat, told));
   absl::Status fits;
+  const bool returns = node->returning();
   std::vector<double> differs(2 + count);  // whether this worker takes bytes, whether it cannot
   for (size_t i = 0; i < count; ++i) {
     const double bytes = rank_0[1 + kNumbersEach * i];
@@ -159,11 +166,18 @@ absl::StatusOr<std::vector<bool>> BroadcastBytes(std::span<const std::span<std::
       continue;
     }
     differs[2 + i] = differs[0] = 1;
+    if (!returns) continue;
+    // The scheduler remembers what the others said; they do not take part again.
+    fits.Update(absl::FailedPreconditionError(
+        absl::StrCat(kWhat, ": buffer ", i, " of worker ", node->rank(),
+                     ", which was started again: expected the bytes that worker 0 had at first (as "
+                     "of a checkpoint that all read), got others")));
   }
   if (!fits.ok()) differs[1] = 1;
   const bool takes = differs[0] > 0;
   SLIMPS_ASSIGN_OR_RETURN(const std::vector<double> all, node->Sum(kWhat, differs));
   SLIMPS_RETURN_IF_ERROR(fits);
+  if (returns) return std::vector<bool>(count);
   if (all[1] > 0) {
     return absl::AbortedError(
         absl::StrCat(kWhat, ": ", all[1], " other workers have buffers of other sizes"));

@@ -56,12 +56,12 @@ absl::Status NoOptimizer(const char* what) {
 
 }  // namespace
 
-wire::PullItem StateTransfer::StatePull(const TensorPlan& tensor, size_t partition, uint32_t number,
-                                        uint64_t least) const {
+OutgoingItem StateTransfer::StatePull(const TensorPlan& tensor, size_t partition, uint32_t number,
+                                      uint64_t least) const {
   wire::PullItem pull =
       tensors_->MakePull(tensor, partition, std::max(least, tensors_->NewestPushed(tensor.key)));
   pull.set_state_tensor(number);
-  return pull;
+  return {.item = std::move(pull), .payload = {}, .key_name = tensor.key.typed_name(), .done = {}};
 }
 
 absl::StatusOr<std::vector<Answer>> StateTransfer::Ask(const TensorPlan& tensor,
@@ -70,11 +70,7 @@ absl::StatusOr<std::vector<Answer>> StateTransfer::Ask(const TensorPlan& tensor,
   for (size_t i = 0; i < tensor.partitions.size(); ++i) {
     const PartitionPlan& partition = tensor.partitions[i];
     for (const uint32_t number : numbers) {
-      gathering.Add(partition.server,
-                    {.item = StatePull(tensor, i, number, 0),
-                     .payload = {},
-                     .key_name = tensor.key.typed_name(),
-                     .done = {}},
+      gathering.Add(partition.server, StatePull(tensor, i, number, 0),
                     partition.elements * sizeof(float));
     }
   }
@@ -88,10 +84,7 @@ absl::StatusOr<wire::OptimizerState> StateTransfer::Describe(
   // has the same one.
   ItemGathering gathering(node_->courier(), {.priority = ItemGathering::kBeforeAll});
   gathering.Add(tensors[0]->partitions[0].server,
-                {.item = StatePull(*tensors[0], 0, kMaxStateTensors + 1, 0),
-                 .payload = {},
-                 .key_name = tensors[0]->key.typed_name(),
-                 .done = {}});
+                StatePull(*tensors[0], 0, kMaxStateTensors + 1, 0));
   SLIMPS_ASSIGN_OR_RETURN(const std::vector<Answer> answers, node_->AwaitAnswers(gathering));
   const wire::OptimizerState& state = answers[0].pull.state();
   if (state.kind() == wire::OptimizerSpec::NONE) return NoOptimizer(what);
@@ -157,11 +150,7 @@ absl::StatusOr<StateTransfer::Rounds> StateTransfer::Collect(
   };
   const auto ask = [&](const TensorPlan& tensor, size_t part, uint32_t number,
                        const LentOptimizerState* /*state*/) {
-    gathering.Add(tensor.partitions[part].server,
-                  {.item = StatePull(tensor, part, number, least),
-                   .payload = {},
-                   .key_name = tensor.key.typed_name(),
-                   .done = {}},
+    gathering.Add(tensor.partitions[part].server, StatePull(tensor, part, number, least),
                   tensor.partitions[part].elements * sizeof(float));
     return absl::OkStatus();
   };
@@ -198,6 +187,10 @@ absl::StatusOr<std::vector<const TensorPlan*>> StateTransfer::Find(
 }
 
 absl::Status StateTransfer::Pull(std::span<const Key> keys, std::span<LentOptimizerState> states) {
+  if (states.size() != keys.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(kSaving, ": expected as many states as keys, ",
+                                                   keys.size(), ", got ", states.size()));
+  }
   SLIMPS_ASSIGN_OR_RETURN(const std::vector<const TensorPlan*> tensors, Find(keys, states));
   SLIMPS_RETURN_IF_ERROR(tensors_->Wait());
   const auto pull = [&](uint64_t least) -> absl::StatusOr<Rounds> {

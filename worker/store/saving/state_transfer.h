@@ -66,8 +66,8 @@ class StateTransfer final {
 
   // Returns the request for one partition's part of the optimizer's state, as of this worker's
   // newest push and of round `least`, at least.
-  wire::PullItem StatePull(const TensorPlan& tensor, size_t partition, uint32_t number,
-                           uint64_t least) const;
+  OutgoingItem StatePull(const TensorPlan& tensor, size_t partition, uint32_t number,
+                         uint64_t least) const;
   // Returns which optimizer the servers have. FailedPrecondition: none, or there is no tensor.
   absl::StatusOr<wire::OptimizerState> Describe(std::span<const TensorPlan* const> tensors,
                                                 const char* what);

@@ -42,15 +42,11 @@ def main(way, folder, norm, checkpoint=None):
         train_dataset=samples,
         eval_dataset=samples[:4],
     )
-    # A job wants workers that join.
-    store = slimps.kv.create("dist_sync") if way == "ddp" else None
     if way == "hook":
         trainer.add_callback(slimps.transformers.CommHookCallback(trainer))
     if way == "servers":
         slimps.transformers.distribute(trainer)
     trainer.train(resume_from_checkpoint=checkpoint)
-    if store is not None:
-        store.close()
     if trainer.is_world_process_zero():
         for noted in trainer.state.log_history:
             for name in ("loss", "eval_loss"):
