@@ -5,13 +5,14 @@
     optimizer = slimps.torch.DistributedOptimizer(optimizer, model.named_parameters(), **options)
     optimizer.close()    # at the end
 
-Gradients leave as backward produces them. With compression="1bit" (SGD; under Adam beside
-freeze_after="auto") they are compressed where the threshold table says that it pays.
+Gradients leave as backward produces them. With compression="qsgd:bits=4,norm=max,error_feedback=on"
+(or "1bit": SGD, or Adam with freeze_after="auto") they are compressed where the threshold table
+says that it pays.
 The servers step with the mean over the workers. With backup_model=True (SlimGC's backup model), the
 next forward pass starts from this worker's own step while the round is under way. In a script that
 already uses DistributedDataParallel, comm_hook replaces the all-reduce:
 
-    state = slimps.torch.CommHookState(model.named_parameters(), compression="1bit")
+    state = slimps.torch.CommHookState(model.named_parameters(), **options)
     model = DistributedDataParallel(model)
     model.register_comm_hook(state, slimps.torch.comm_hook)
 

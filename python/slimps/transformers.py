@@ -10,7 +10,8 @@
 The servers step then, as with slimps.torch.DistributedOptimizer. Or the Trainer's own optimizer
 steps on every worker, and the servers average gradients, as with slimps.torch.comm_hook:
 
-    trainer.add_callback(slimps.transformers.CommHookCallback(trainer, compression="1bit"))
+    codec = "qsgd:bits=4,norm=max,error_feedback=on"
+    trainer.add_callback(slimps.transformers.CommHookCallback(trainer, compression=codec))
 
 Start the script with `slimps launch --workers 2 --servers 2 -- python SCRIPT`, or under torchrun
 with `slimps run`. `accelerate launch` and DataParallel are not needed.
@@ -20,19 +21,24 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from typing import Any, ContextManager, Optional
+from typing import Any, ContextManager, Dict, Optional
 
-import torch
 import transformers
 
 import slimps.torch
-from slimps.errors import FailedPreconditionError
+from slimps.errors import InvalidArgumentError
 from slimps.pytorch import frameworks
 
 __all__ = ["CommHookCallback", "distribute"]
 
+# DistributedOptimizer's options that a Trainer's arguments set.
+_OF_ARGUMENTS = {
+    "backward_passes_per_step": "gradient_accumulation_steps",
+    "clip_norm": "max_grad_norm",
+}
 
-class CommHookCallback(transformers.TrainerCallback):  # type: ignore[misc]
+
+class CommHookCallback(frameworks.HookCallback, transformers.TrainerCallback):  # type: ignore[misc]
     """Sends the gradients of a Trainer's DistributedDataParallel through the servers.
 
     trainer   the Trainer that gets the callback
@@ -43,19 +49,11 @@ class CommHookCallback(transformers.TrainerCallback):  # type: ignore[misc]
     """
 
     def __init__(self, trainer: transformers.Trainer, **options: Any) -> None:
+        super().__init__(**options)
         self._trainer = trainer
-        self._options = options
-        self.state: Optional[slimps.torch.CommHookState] = None
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:
-        if self._trainer.args.world_size > 1:
-            self.state = frameworks.register_hook(
-                self._trainer.model_wrapped, self._trainer.optimizer.optimizer, self._options
-            )
-
-    def on_train_end(self, *_: Any, **__: Any) -> None:
-        if self.state is not None:
-            self.state.close()
+        self.register_hook(self._trainer.model_wrapped, self._trainer.optimizer.optimizer)
 
 
 def distribute(trainer: transformers.Trainer, **options: Any) -> None:
@@ -64,11 +62,26 @@ def distribute(trainer: transformers.Trainer, **options: Any) -> None:
     trainer   before train(). Its optimizer is the one that it was given or makes by its arguments;
               learning rates, accumulation of gradients and the norm to clip by are those of its
               arguments
-    options   DistributedOptimizer's
+    options   DistributedOptimizer's, without clip_norm and backward_passes_per_step
 
     The mean is clipped at the servers, which costs no pass over the gradients here; the norm that
-    the Trainer logs is that of the mean. Evaluating and saving show the servers' weights.
+    the Trainer logs is that of the mean. Evaluating and saving show the servers' weights. The job
+    ends with the first train().
+
+    Raises
+        InvalidArgumentError: an option is one that the Trainer's arguments set, or freeze_after
+            beside max_grad_norm.
     """
+    for name, argument in _OF_ARGUMENTS.items():
+        if name in options:
+            raise InvalidArgumentError(
+                "distribute: %s is TrainingArguments' %s; expected it there" % (name, argument)
+            )
+    if options.get("freeze_after") is not None and trainer.args.max_grad_norm:
+        raise InvalidArgumentError(
+            "distribute: 1-bit Adam (freeze_after) has no mean gradient to clip; expected "
+            "TrainingArguments(max_grad_norm=0), got %s" % trainer.args.max_grad_norm
+        )
     _Distributed(trainer, options)
 
 
@@ -80,57 +93,52 @@ class _Distributed(transformers.TrainerCallback):  # type: ignore[misc]
         self._options = options
         self._make = trainer.create_optimizer
         self._log_save_evaluate = trainer._maybe_log_save_evaluate
+        self._load_best_model = trainer._load_best_model
         self._optimizer: Optional[slimps.torch.DistributedOptimizer] = None
-        # The norm of the step under way. The Trainer asks for it before the step, and reads it
-        # after the step.
-        self._norm = torch.zeros(())
+        self._has_ended = False
         trainer.create_optimizer = self._create_optimizer
         trainer._maybe_log_save_evaluate = self._show_weights
+        trainer._load_best_model = self._end_and_load_best
         accelerator = trainer.accelerator
         # Half precision and compiling stay accelerate's; DistributedDataParallel would average too.
         accelerator.prepare_model = functools.partial(
             accelerator.prepare_model, evaluation_mode=True
         )
-        accelerator.clip_grad_norm_ = self._clip
+        accelerator.clip_grad_norm_ = lambda *_, **__: None  # the servers clip
         trainer.add_callback(self)
 
     def _create_optimizer(self, model: Any = None) -> Any:
+        frameworks.check_is_first(self._has_ended)
         if self._optimizer is None:
-            arguments, options = self._trainer.args, dict(self._options)
-            if arguments.max_grad_norm:
-                options["clip_norm"] = arguments.max_grad_norm
-            self._optimizer = slimps.torch.DistributedOptimizer(
-                self._make(model),
+            found: Dict[str, Any] = {
+                name: getattr(self._trainer.args, argument) or None
+                for name, argument in _OF_ARGUMENTS.items()
+            }
+            self._optimizer = self._trainer.optimizer = slimps.torch.DistributedOptimizer(
+                self._make() if model is None else self._make(model),
                 self._trainer.model,
-                backward_passes_per_step=arguments.gradient_accumulation_steps,
-                **options,
+                **found,
+                **self._options,
             )
-            register: Any = getattr(self._optimizer, "register_step_post_hook")
-            register(self._note_norm)
-            self._trainer.optimizer = self._optimizer
-        return self._trainer.optimizer
+        return self._optimizer
 
-    def _clip(self, *_: Any, **__: Any) -> Optional[torch.Tensor]:
-        """Replaces accelerate's clipping: returns the norm, where the servers tell one."""
-        return self._norm if self._trainer.args.max_grad_norm else None
-
-    def _note_norm(self, optimizer: Any, *_: Any) -> None:
-        if self._trainer.args.max_grad_norm:
-            self._norm.fill_(float(optimizer.grad_norm))
-
-    def _show_weights(self, *arguments: Any, **named: Any) -> None:
+    def _show_weights(self, loss: Any, norm: Any, *arguments: Any, **named: Any) -> None:
         control = self._trainer.control
         shows: ContextManager[Any] = contextlib.nullcontext()
-        if self._optimizer is not None and (control.should_evaluate or control.should_save):
-            shows = self._optimizer.global_weights()
+        if self._optimizer is not None:
+            if self._optimizer.clip_norm:
+                norm = self._optimizer.grad_norm
+            if control.should_evaluate or control.should_save:
+                shows = self._optimizer.global_weights()
         with shows:
-            self._log_save_evaluate(*arguments, **named)
+            self._log_save_evaluate(loss, norm, *arguments, **named)
 
-    def on_train_end(self, arguments: Any, *_: Any, **__: Any) -> None:
-        if self._optimizer is None:
-            return
-        try:
+    def _end_and_load_best(self) -> None:
+        """Ends the job before the best weights are loaded, which the servers do not have."""
+        self.on_train_end()
+        self._load_best_model()
+
+    def on_train_end(self, *_: Any, **__: Any) -> None:
+        self._has_ended = True
+        if self._optimizer is not None:
             self._optimizer.close()
-        except FailedPreconditionError:
-            if not arguments.load_best_model_at_end:  # then the weights are those of the best step
-                raise

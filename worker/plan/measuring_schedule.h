@@ -52,7 +52,7 @@ class MeasuringSchedule final {
   const uint64_t pre_steps_;
   bool profiling_ = false;
   MeasuredRounds pairs_ = MeasuredRounds(0, 0);
-  // The tensors pushed so far, in ascending order, and how many there are, both by a tensor's bytes.
+  // The tensors pushed so far, ascending, and how many there are, both by a tensor's bytes.
   std::map<uint64_t, std::vector<KeyId>> tensors_;
   std::map<uint64_t, uint64_t> counts_;
 };

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import numbers
 from typing import Optional
 
 from slimps import native
@@ -26,17 +27,13 @@ def settings_of(
         raise InvalidArgumentError(
             "non_finite: expected \"stop\" or \"skip\", got %r" % (non_finite,)
         )
-    if clip_gradient is not None and not clip_gradient > 0:
-        raise InvalidArgumentError(
-            "clip_gradient: expected above 0, or None, got %r" % (clip_gradient,)
-        )
-    check_clip_norm(clip_norm)
+    check_limit("clip_gradient", clip_gradient)
+    check_limit("clip_norm", clip_norm)
+    check_limit("local_lr", local_lr)
     if local_lr is not None and not backup_model:
         raise InvalidArgumentError(
             "local_lr: is the backup model's; expected backup_model=True beside it"
         )
-    if local_lr is not None and not local_lr > 0:
-        raise InvalidArgumentError("local_lr: expected above 0, or None, got %r" % (local_lr,))
     return native.ExchangeSettings(
         backup_model=backup_model,
         local_lr=local_lr,
@@ -45,6 +42,9 @@ def settings_of(
     )
 
 
-def check_clip_norm(clip_norm: Optional[float]) -> None:
-    if clip_norm is not None and not 0 < clip_norm < float("inf"):
-        raise InvalidArgumentError("clip_norm: expected above 0, or None, got %r" % (clip_norm,))
+def check_limit(name: str, limit: Optional[float]) -> None:
+    if limit is None or isinstance(limit, numbers.Real) and 0 < limit < float("inf"):
+        return
+    raise InvalidArgumentError(
+        "%s: expected a finite number above 0, or None, got %r" % (name, limit)
+    )

@@ -3,15 +3,14 @@
 
 from __future__ import annotations
 
-import weakref
-from typing import Any, Optional
+from typing import Any
 
 import torch
 from torch import nn
 
 from slimps import kv
-from slimps.errors import InvalidArgumentError
-from slimps.pytorch import params
+from slimps.errors import FailedPreconditionError
+from slimps.pytorch import evaluation, params
 
 
 class Buffers:
@@ -21,25 +20,28 @@ class Buffers:
     buffers.begin_step()  # the next pass is the first of a step
     buffers.settle()      # in place of a pass: the other workers wait for this one
     buffers.end()
+
+    FailedPreconditionError: this worker was started again. The others, in the middle of a step,
+        would wait for its part in sums that it knows nothing of.
     """
 
     def __init__(self, model: nn.Module, store: kv.KVStore) -> None:
+        if store.former_rounds > 0:
+            raise FailedPreconditionError(
+                "broadcast_buffers: this worker was started again, and the others are in a step "
+                "whose buffers they have; expected a job without it, or without restarts of workers"
+            )
         self._model = model
         self._store = store
         self._due = True
-        me = weakref.ref(self)
-
-        def before_forward(module: nn.Module, _: Any) -> None:
-            buffers = me()
-            if buffers is not None and module.training and torch.is_grad_enabled():
-                buffers.settle()
-
-        # A collective call is nothing to compile.
-        hook = getattr(torch, "compiler").disable(before_forward)
-        self._handle = model.register_forward_pre_hook(hook)
+        self._handle = model.register_forward_pre_hook(_Hook(self._before_forward))
 
     def begin_step(self) -> None:
         self._due = True
+
+    def _before_forward(self, module: nn.Module, _: Any) -> None:
+        if module.training and torch.is_grad_enabled():
+            self.settle()
 
     def settle(self) -> None:
         if not self._due:
@@ -51,10 +53,6 @@ class Buffers:
         self._handle.remove()
 
 
-def of(model: Optional[nn.Module], store: kv.KVStore) -> Buffers:
-    """Returns the buffers of a model. InvalidArgumentError: the model is not known."""
-    if model is None:
-        raise InvalidArgumentError(
-            "broadcast_buffers: expected the model as named_parameters, whose buffers they are"
-        )
-    return Buffers(model, store)
+class _Hook(evaluation.Hook):
+    # A collective call is nothing to compile.
+    __call__ = getattr(torch, "compiler").disable(evaluation.Hook.__call__)

@@ -145,10 +145,7 @@ class CommHookState:
 
     def close(self) -> None:
         """Ends this worker's part of the job, unless the store was passed in."""
-        if self._passes is not None:
-            self._passes.end()
-        if self._owns_store:
-            self.store.close()
+        self.__exit__(None, None, None)
 
     def __reduce__(self) -> Any:
         return CopiedState, ()
@@ -157,6 +154,8 @@ class CommHookState:
         return self
 
     def __exit__(self, *error: Any) -> None:
+        if self._passes is not None:
+            self._passes.end()
         if self._owns_store:
             self.store.__exit__(*error)
 
@@ -182,8 +181,7 @@ class CommHookState:
         The means are the bucket's buffer; of a sparse gradient, a tensor with the rows of all
         workers. After an error the future has the buffer, and later calls raise the error.
         """
-        if self._failed is not None:
-            raise self._failed
+        self._raise_failed()
         self._check_momentum(self.store.codec_has_momentum)  # a schedule may have set it since
         buffer = bucket.buffer()
         is_sparse = buffer.layout == torch.sparse_coo  # then it is the bucket's only gradient
@@ -197,7 +195,12 @@ class CommHookState:
             values.div_(scale)
         names, memories, copies = self._name(
             bucket,
-            [values] if is_sparse else [_at(values, buffer, one) for one in bucket.gradients()],
+            [values]
+            if is_sparse
+            else [
+                _at(values, buffer, gradient, parameter)
+                for gradient, parameter in zip(bucket.gradients(), bucket.parameters())
+            ],
         )
         for name, memory in zip(names, memories):
             self.store.push(name, memory, priority=self._priority[name])
@@ -230,7 +233,8 @@ class CommHookState:
 
     def _raise_failed(self) -> None:
         if self._failed is not None:
-            raise self._failed
+            # The traceback would grow, and its frames keep buckets.
+            raise self._failed.with_traceback(None)
 
     def _check_momentum(self, codec_has_it: bool) -> None:
         """Raises InvalidArgumentError if codec and optimizer both have momentum.
@@ -303,10 +307,16 @@ def comm_hook(
     return state.hook(bucket)
 
 
-def _at(values: torch.Tensor, buffer: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
-    """Returns the view of `values` that `gradient` is of `buffer`."""
+def _at(
+    values: torch.Tensor, buffer: torch.Tensor, gradient: torch.Tensor, parameter: torch.Tensor
+) -> torch.Tensor:
+    """Returns the view of `values` that `gradient` is of `buffer`, in the parameter's layout.
+
+    The bucket's own view is contiguous, but a dense parameter's values lie as the parameter's do.
+    """
     first = values.storage_offset() + gradient.storage_offset() - buffer.storage_offset()
-    return values.as_strided(gradient.size(), gradient.stride(), first)
+    strides = parameter.stride() if params.is_dense(parameter) else gradient.stride()
+    return values.as_strided(gradient.size(), strides, first)
 
 
 def _at_end_of_backward(function: Callable[[], None]) -> None:

@@ -12,14 +12,14 @@ import torch
 from torch import nn
 
 from slimps import kv, native
-from slimps.errors import FailedPreconditionError
-from slimps.pytorch import arguments, backward, buffers, changes, clipping, conversion
+from slimps.errors import FailedPreconditionError, InvalidArgumentError
+from slimps.pytorch import arguments, backward, buffers, changes, conversion
 from slimps.pytorch import evaluation, grad_scaler, groups, node, params, rows, script_rows
 from slimps.pytorch import wrapped
 from slimps.pytorch.node_exchange import NodeExchange
 
 
-class DistributedOptimizer(clipping.ClipsNorm, wrapped.WrappedOptimizer):
+class DistributedOptimizer(wrapped.WrappedOptimizer):
     """Replaces `optimizer`: backward pushes gradients, the servers step, step() gets weights.
 
     optimizer         torch.optim.SGD, Adam or AdamW over parameters on the CPU or a GPU: float32,
@@ -68,10 +68,11 @@ class DistributedOptimizer(clipping.ClipsNorm, wrapped.WrappedOptimizer):
                       0's, since they are equal on all workers. Those that it steps begin with rank
                       0's values in any case, which the servers need
     broadcast_buffers True: before the first forward pass of each step in training, the model's
-                      buffers become rank 0's, as DistributedDataParallel does by default. That is
-                      two questions to the scheduler, beside the buffers, and workers wait for each
-                      other. Needs the model as named_parameters, and skip_step() in place of
-                      leave(). False: each worker has its own
+                      buffers become rank 0's. DistributedDataParallel does so by default, also
+                      before evaluations. That is two questions to the scheduler, beside the
+                      buffers, and workers wait for each other, so a worker cannot be started again.
+                      Needs the model as named_parameters, and skip_step() in place of leave().
+                      False: each worker has its own
     store             your own dist store, instead of the options. Optimizers that share a store
                       must have the same kind and options, except learning rate and weight decay
     node_first        True: the workers of a node add up their gradients, and LOCAL_RANK 0 alone
@@ -145,6 +146,10 @@ class DistributedOptimizer(clipping.ClipsNorm, wrapped.WrappedOptimizer):
         self._clip_norm = clip_norm
         self._passes_wanted = backward_passes_per_step
         model = evaluation.model_of(named_parameters)
+        if broadcast_buffers and model is None:
+            raise InvalidArgumentError(
+                "broadcast_buffers: expected the model as named_parameters, whose buffers they are"
+            )
         found = groups.find(optimizer, named_parameters)
         self._names, self._parameters, self._left_out = found.names, found.tensors, found.left_out
         self._masters = params.Masters(self._names, self._parameters)
@@ -163,8 +168,6 @@ class DistributedOptimizer(clipping.ClipsNorm, wrapped.WrappedOptimizer):
                 pull_threshold=pull_threshold,
             ),
         )
-        if freeze_after is None:
-            conversion.warn_of_one_bit(optimizer, self.store)
         spec.rescale_grad = self.store.unscale
         # Longer than the store's timeout, so that the store's error, which says more, comes first.
         settings.timeout_s = self.store.timeout_s + 5
@@ -180,7 +183,7 @@ class DistributedOptimizer(clipping.ClipsNorm, wrapped.WrappedOptimizer):
         )
         if init_sync and self.store.num_workers > 1:
             params.broadcast_others(found.others, self.store)
-        self._buffers = buffers.of(model, self.store) if broadcast_buffers else None
+        self._buffers = buffers.Buffers(model, self.store) if broadcast_buffers and model else None
         self._exchange: Union[native.Exchange, NodeExchange] = exchange
         if self._node is not None:
             self._exchange = NodeExchange(
@@ -236,11 +239,43 @@ class DistributedOptimizer(clipping.ClipsNorm, wrapped.WrappedOptimizer):
         self._finish()
         if too_late is not None:
             raise FailedPreconditionError(
-                "%s; expected DistributedOptimizer(..., push_in_backward=False), and no "
-                "DistributedDataParallel around the model, which averages gradients itself"
-                % too_late
+                "%s; expected DistributedOptimizer(..., push_in_backward=False), or clip_norm= or "
+                "clip_gradient= in place of clipping (and transformers' max_grad_norm=0, or "
+                "slimps.transformers.distribute), and no DistributedDataParallel around the model, "
+                "which averages gradients itself" % too_late
             )
         return loss
+
+    @property
+    def clip_norm(self) -> Optional[float]:
+        """The limit of the mean gradient's norm; None: none. Set it on all workers alike.
+
+        Raises
+            FailedPreconditionError: gradients of the step have gone out.
+            InvalidArgumentError: it is not above 0, or the servers cannot clip.
+        """
+        return self._clip_norm
+
+    @clip_norm.setter
+    def clip_norm(self, clip_norm: Optional[float]) -> None:
+        arguments.check_limit("clip_norm", clip_norm)
+        self._check_between_steps("clip_norm")
+        self._exchange.set_clip_norm(clip_norm)
+        self._clip_norm = clip_norm
+
+    @property
+    def grad_norm(self) -> float:
+        """The norm of the newest step's mean gradient before clipping, as clip_grad_norm_ returns.
+
+        With backup_model, of the step before. NaN or infinite: the servers skipped that step. 0.0
+        before the first step and without clip_norm.
+        """
+        return self._exchange.clipping().norm
+
+    @property
+    def skipped_steps(self) -> int:
+        """How many steps the servers skipped since their norm was not finite (clip_norm)."""
+        return self._exchange.clipping().skipped_steps
 
     def skip_step(self) -> None:
         """Replaces step() when this worker has no data: contributes nothing, gets the new weights.
@@ -318,21 +353,23 @@ class DistributedOptimizer(clipping.ClipsNorm, wrapped.WrappedOptimizer):
             return
         self._closed = True
         changed = self._weights.find_change()
-        for watching in (self._watch, self._passes, self._buffers):
-            if watching is not None:
-                watching.end()
-        kept = self._masters.copies() if changed else []
-        self._masters.settle()
-        self._exchange.drain()
-        self._masters.restore(kept)
-        if changed is None:
-            self._masters.publish()
-        self._backward.end()
-        self._end_state()
-        if self._node is not None:
-            self._node.close()
-        if self._owns_store:
-            self.store.close()
+        # Also after an error, as of another worker that has ended.
+        with contextlib.ExitStack() as ending:
+            if self._owns_store:
+                ending.push(self.store)
+            if self._node is not None:
+                ending.callback(self._node.close)
+            ending.callback(self._end_state)
+            ending.callback(self._backward.end)
+            for watching in (self._watch, self._passes, self._buffers):
+                if watching is not None:
+                    watching.end()
+            kept = self._masters.copies() if changed else []
+            self._masters.settle()
+            self._exchange.drain()
+            self._masters.restore(kept)
+            if changed is None:
+                self._masters.publish()
         if changed is not None:
             raise FailedPreconditionError("%s; expected close() before that" % changed)
 

@@ -52,24 +52,24 @@ class Watch:
             for module in model.modules()
             if ids <= {id(parameter) for parameter in module.parameters()}
         )
-        hook = _Hook(self)
+        hook = Hook(self.look_at)
         self._handles: List[Any] = [
             module.register_forward_pre_hook(hook)
             for module in model.modules()
             if any(id(parameter) in ids for parameter in module.parameters())
         ]
         register: Any = model.register_state_dict_pre_hook
-        self._handles.append(register(hook.before_state_dict))
+        self._handles.append(register(Hook(self.look_at_saving)))
 
     def end(self) -> None:
         for handle in self._handles:
             handle.remove()
 
-    def look_at(self, module: nn.Module) -> None:
+    def look_at(self, module: nn.Module, _: Any) -> None:
         """Warns if the module's pass is an evaluation."""
         if not self._holds_own():
             return
-        if torch.is_grad_enabled() and module not in self._whole:
+        if torch.is_grad_enabled() and (module.training or module not in self._whole):
             return
         if not torch.is_grad_enabled() and _is_checkpointed():
             return
@@ -77,33 +77,31 @@ class Watch:
             "evaluation", "the model is evaluated on this worker's own weights, " + _EXPECTED
         )
 
-    def look_at_saving(self) -> None:
+    def look_at_saving(self, *_: Any) -> None:
         if self._holds_own():
             _said_once.warn(
                 "state_dict", "the model's state_dict() has this worker's own weights, " + _EXPECTED
             )
 
 
-class _Hook:
-    """A hook of Watch. Copies of the model, and pickled ones, have a copy that does nothing."""
+class Hook:
+    """A module's hook, which calls a method. Copies of the module have one that does nothing.
 
-    def __init__(self, watch: Optional[Watch] = None) -> None:
-        self._watch: Any = weakref.ref(watch) if watch else _nothing
+    So have pickled ones. The method's owner is held weakly. Compiled passes are left out.
+    """
 
-    def __call__(self, module: nn.Module, _: Any) -> None:
-        if _is_compiling() or (module.training and torch.is_grad_enabled()):
+    def __init__(self, method: Optional[Callable[..., None]] = None) -> None:
+        self._method: Any = weakref.WeakMethod(method) if method else _nothing
+
+    def __call__(self, *arguments: Any) -> None:
+        if _is_compiling():
             return
-        watch = self._watch()
-        if watch is not None:
-            watch.look_at(module)
-
-    def before_state_dict(self, *_: Any) -> None:
-        watch = self._watch()
-        if watch is not None:
-            watch.look_at_saving()
+        method = self._method()
+        if method is not None:
+            method(*arguments)
 
     def __reduce__(self) -> Any:
-        return _Hook, ()
+        return type(self), ()
 
 
 _is_compiling: Any = getattr(torch, "compiler").is_compiling

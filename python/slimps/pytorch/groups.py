@@ -141,7 +141,7 @@ class Rates:
             if name not in BY_GROUP
         }
         if "betas" in fixed:
-            fixed["betas"] = fixed["betas"][1:]
+            fixed["betas"] = tuple(fixed["betas"][1:])
         elif fixed["momentum"]:
             del fixed["momentum"]
         return fixed

@@ -38,7 +38,7 @@ def pairs(named: Named, what: str) -> NamedTensors:
 
     Names are those of the model itself: without the parts that torch.compile and
     DistributedDataParallel put before them. A tensor with several names, as tied weights have them
-    in state_dict(keep_vars=True), has the first.
+    in state_dict(keep_vars=True), has the first, and its place.
     InvalidArgumentError: `named` is something else, has a name twice, or a tensor that has no
         shape yet.
     """
@@ -46,6 +46,7 @@ def pairs(named: Named, what: str) -> NamedTensors:
         named = named.named_parameters()
     found = list(named.items() if isinstance(named, Mapping) else named)
     names = set()
+    firsts: Dict[int, Tuple[str, torch.Tensor]] = {}
     for pair in found:
         if not (
             isinstance(pair, tuple)
@@ -61,9 +62,9 @@ def pairs(named: Named, what: str) -> NamedTensors:
             raise InvalidArgumentError("%s: name %r stands twice" % (what, pair[0]))
         names.add(pair[0])
         check_is_made(*pair)
-    found = list({id(tensor): (name, tensor) for name, tensor in reversed(found)}.values())[::-1]
-    bare = _bare([name for name, _ in found])
-    return [(name, tensor) for name, (_, tensor) in zip(bare, found)]
+        firsts.setdefault(id(pair[1]), pair)
+    bare = _bare([name for name, _ in firsts.values()])
+    return [(name, tensor) for name, (_, tensor) in zip(bare, firsts.values())]
 
 
 def check_is_made(name: str, tensor: torch.Tensor) -> None:
@@ -119,7 +120,9 @@ def check(tensor: torch.Tensor, what: str, dtypes: Sequence[torch.dtype]) -> Non
             "torch.view_as_complex" % what
         )
     if tensor.dtype not in dtypes:
-        raise InvalidArgumentError("%s: expected torch.float32, got %s" % (what, tensor.dtype))
+        raise InvalidArgumentError(
+            "%s: expected %s, got %s" % (what, " or ".join(map(str, dtypes)), tensor.dtype)
+        )
 
 
 class Masters:
@@ -187,6 +190,14 @@ class Masters:
 
 def _needs_copy(parameter: torch.Tensor) -> bool:
     return parameter.dtype in _HALVES or gpu.is_on(parameter) or not parameter.is_contiguous()
+
+
+def is_dense(tensor: torch.Tensor) -> bool:
+    """Returns True if the tensor's elements fill its memory, in any order of the dimensions."""
+    return (
+        tensor.is_contiguous()
+        or torch.empty_like(tensor, device="meta").stride() == tensor.stride()
+    )
 
 
 _count_change: Any = getattr(torch.autograd.graph, "increment_version")

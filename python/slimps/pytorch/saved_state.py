@@ -87,7 +87,19 @@ class ServerState:
             self._read_one(name, parameter, states.get(parameter) or {})
             for name, parameter in zip(self._names, self._parameters)
         ]
-        if not all(len(tensors) == len(self._tensors) for tensors, _ in given):
+        lacking = [
+            name
+            for name, (tensors, _) in zip(self._names, given)
+            if len(tensors) < len(self._tensors)
+        ]
+        if lacking:
+            if len(lacking) < len(given):
+                _said_once.warn(
+                    "freeze",
+                    "load_state_dict: parameter %s: expected a step above 0 and %s, as others "
+                    "have: 1-bit Adam begins with its warm-up, without any %s (said once)"
+                    % (lacking[0], _ERROR, _ERROR),
+                )
             given = [(tensors[: len(self._needed)], updates) for tensors, updates in given]
         elif _ERROR in self._tensors:
             for tensors, updates in given:
@@ -192,10 +204,8 @@ def residuals_of(store: kv.KVStore) -> Dict[str, Any]:
     return {"num_workers": store.num_workers, "by_rank": {store.rank: content}}
 
 
-def put_residuals(saved: Optional[Mapping[str, Any]], store: kv.KVStore) -> None:
+def put_residuals(saved: Mapping[str, Any], store: kv.KVStore) -> None:
     """Gives the codecs what residuals_of() saved. Warns once if it is of other workers."""
-    if saved is None:
-        return
     content = saved["by_rank"].get(store.rank)
     if content is None or saved["num_workers"] != store.num_workers:
         _said_once.warn(

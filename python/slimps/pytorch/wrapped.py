@@ -81,24 +81,36 @@ class WrappedOptimizer(torch.optim.Optimizer):
 
         Raises
             InvalidArgumentError: the state is of another kind of optimizer, or of other parameters.
-            FailedPreconditionError: it has options that the servers cannot change.
+            FailedPreconditionError: it has options that the servers cannot change, or gradients of
+                a step were sent, and step() was not called yet.
             AbortedError: another worker could not read its state.
         """
         given: Dict[str, Any] = {}
         states: Optional[saved_state.Given] = None
+        residuals: List[bytes] = []  # those before, once others are loaded
 
         def read() -> Optional[saved_state.Given]:
+            self._check_between_steps("load_state_dict")
             found = saved_state.by_parameter(given, self.param_groups)
             self._rates.check(
                 [{**now, **one} for now, one in zip(self.param_groups, given["param_groups"])]
             )
-            return self._servers.read(found) if self.store.rank == 0 else None
+            of_servers = self._servers.read(found) if self.store.rank == 0 else None
+            if given.get("residuals") is not None:
+                residuals.append(self.store.residuals())
+                saved_state.put_residuals(given["residuals"], self.store)
+            return of_servers
 
         def take(_: Any, state_dict: Dict[str, Any]) -> Dict[str, Any]:
             """Keeps the state, which goes to the servers, from torch. Runs after other hooks."""
             nonlocal states
             given.update(state_dict)
-            states = saved_state.agreed(self.store, read)
+            try:
+                states = saved_state.agreed(self.store, read)
+            except Exception:
+                for content in residuals:
+                    self.store.put_residuals(content)
+                raise
             return {**state_dict, "state": {}}
 
         register: Any = self.register_load_state_dict_pre_hook  # type: ignore[attr-defined]
@@ -109,7 +121,6 @@ class WrappedOptimizer(torch.optim.Optimizer):
             hook.remove()
         self.state.update(self._servers.placeholders())
         self._servers.put(states)
-        saved_state.put_residuals(given.get("residuals"), self.store)
 
     def _hand_state_over(self, spec: native.OptimizerSpec) -> None:
         """Gives the wrapped optimizer's state to the servers: rank 0's. Collective."""

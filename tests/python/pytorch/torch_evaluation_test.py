@@ -7,11 +7,9 @@ import pickle
 import pytest
 import torch
 import torch.utils.checkpoint
-import torch_one_worker
+from conftest import wrap
 from slimps import _said_once
-from torch_one_worker import wrap
-
-one_store = torch_one_worker.one_store  # where pytest looks for fixtures
+from slimps.pytorch import params
 
 
 @pytest.fixture(name="warnings_said")
@@ -81,6 +79,21 @@ def test_saving_without_global_weights_is_warned_of_once(store, warnings_said):
     assert len(warnings_said()) == 2
     optimizer.close()
     assert not model._forward_pre_hooks and not model._state_dict_pre_hooks
+
+
+def test_copies_of_a_model_whose_buffers_are_broadcast_have_their_own(store, monkeypatch):
+    passes = []
+    monkeypatch.setattr(params, "broadcast_tensors", lambda *_: passes.append("broadcast"))
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))
+    sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = wrap(store, model, sgd, broadcast_buffers=True)
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        other(torch.ones(2, 3))
+    assert not passes
+    torch.compile(model, backend="eager")(torch.ones(2, 3))
+    assert passes == ["broadcast"]
+    optimizer.close()
+    assert not model._forward_pre_hooks
 
 
 def test_a_compiled_model_trains_without_a_warning_of_hooks(store, recwarn):

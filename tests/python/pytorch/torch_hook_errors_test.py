@@ -1,22 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """What slimps.torch.CommHookState refuses, in a job of one worker."""
 
+from unittest import mock
+
 import pytest
 import slimps
 import slimps.torch
 import torch
-import torch_one_worker
-from slimps.pytorch import gpu
-from torch_one_worker import model_and_sgd, refused
-
-one_store = torch_one_worker.one_store  # where pytest looks for fixtures
+from conftest import model_and_sgd, refused
+from slimps.pytorch import ddp, gpu, params
 
 
 def test_the_hook_refuses(store):
     model, _ = model_and_sgd()
     with refused("no parameter needs a gradient"):
         slimps.torch.CommHookState([])
-    with refused("expected torch.float32, got torch.float64"):
+    with refused("expected torch.float32 or .*, got torch.float64"):
         slimps.torch.CommHookState(torch.nn.Linear(2, 2).double().named_parameters(), store=store)
 
 
@@ -90,6 +89,33 @@ def test_the_hook_leaves_momentum_to_the_optimizer_where_the_codec_has_none(stor
         store.set_gradient_compression(codec)
         assert not store.codec_has_momentum
     slimps.torch.CommHookState(model.named_parameters(), store=store, optimizer=momentum)
+
+
+def test_an_error_that_is_raised_again_holds_no_frames(store):
+    model, _ = model_and_sgd()
+    state = slimps.torch.CommHookState(model.named_parameters(), store=store)
+    state._fail(slimps.UnavailableError("worker 1 has ended"))
+    lengths = set()
+    for _ in range(3):
+        with refused("worker 1 has ended", slimps.UnavailableError) as raised:
+            state.exchange(None)
+        lengths.add(len(raised.traceback))
+    assert len(lengths) == 1, lengths
+
+
+def test_leaving_the_hooks_context_ends_its_trace(store, monkeypatch):
+    ended = []
+    monkeypatch.setattr(ddp.script_rows, "passes", lambda: mock.Mock(end=lambda: ended.append(1)))
+    model, _ = model_and_sgd()
+    with slimps.torch.CommHookState(model.named_parameters(), store=store):
+        assert not ended
+    assert ended
+
+
+def test_which_parameters_fill_their_memory():
+    whole = torch.empty(2, 3, 4, 5)
+    assert params.is_dense(whole) and params.is_dense(whole.to(memory_format=torch.channels_last))
+    assert not params.is_dense(whole[:, :2])
 
 
 def test_the_future_of_a_tensor_on_a_gpu_is_made_with_the_gpu(monkeypatch):

@@ -56,6 +56,11 @@ def the_hook_equals_gloo(path, device):
             for model, optimizer in zip((by_gloo, by_servers), optimizers):
                 step(optimizer, model, *part)
         assert farthest(by_gloo, by_servers) < 1e-5, farthest(by_gloo, by_servers)
+        weight = by_servers.module[0].weight
+        assert not weight.is_contiguous()
+        mean = torch.zeros(weight.shape)
+        state.store.pull("gradient/0.weight", out=mean)
+        assert torch.equal(mean, weight.grad.cpu()), "in the order of the dimensions"
         assert state.totals()["bytes_pushed"] == 4 * STEPS * sum(
             p.numel() for p in by_gloo.parameters()
         )

@@ -86,6 +86,14 @@ def test_tied_weights_have_one_key():
         assert torch.allclose(model[0].weight.detach(), before - 0.1), "stepped once"
 
 
+def test_tied_weights_have_the_place_of_their_first_name():
+    """Keys are pushed in this order."""
+    model = torch.nn.Sequential(*(torch.nn.Linear(3, 3, bias=False) for _ in range(3)))
+    model[2].weight = model[0].weight
+    found = params.pairs(model.state_dict(keep_vars=True), "test")
+    assert [name for name, _ in found] == ["0.weight", "1.weight"]
+
+
 class DTensor(torch.Tensor):
     """Stands in for torch.distributed's, which needs a process group."""
 

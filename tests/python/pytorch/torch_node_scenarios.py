@@ -14,7 +14,7 @@ import slimps.torch
 import torch
 from slimps.pytorch import node
 from torch_scaler_scenarios import scaler_of_1024
-from torch_training import OPTIMIZERS, batches, farthest, loss_of, network
+from torch_training import OPTIMIZERS, batches, farthest, loss_of, network, refused
 
 WORKERS = 4
 RANK = int(os.environ.get("DMLC_WORKER_ID", -1))  # the test itself has none
@@ -228,13 +228,13 @@ def two_optimizers_share_a_store():
         compression="1bit",
         threshold=1 << 20,
     ) as first:
-        try:
-            slimps.torch.DistributedOptimizer(
+        refused(
+            slimps.FailedPreconditionError,
+            "node_first: another optimizer of this store has it True",
+            lambda: slimps.torch.DistributedOptimizer(
                 torch.optim.SGD(models[1].parameters(), lr=0.1), store=first.store, node_first=False
-            )
-            raise AssertionError("not refused")
-        except slimps.FailedPreconditionError as error:
-            assert "node_first: another optimizer of this store has it True" in str(error), error
+            ),
+        )
         with slimps.torch.DistributedOptimizer(
             torch.optim.SGD(models[1].parameters(), lr=0.1),
             [("second." + name, one) for name, one in models[1].named_parameters()],
@@ -352,15 +352,6 @@ def link_bytes():
     for name in ("tx_bytes", "rx_bytes"):
         with open("/sys/class/net/eth0/statistics/" + name, encoding="ascii") as count:
             yield int(count.read())
-
-
-def refused(kind, words, call):
-    try:
-        call()
-    except kind as error:
-        assert words in str(error), error
-        return
-    raise AssertionError("not refused: " + words)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ import os
 import scenario
 import slimps
 import slimps.torch
-import torch
 import torch.distributed as dist
 from torch_training import OPTIMIZERS, batches, farthest, loss_of, mine, network, step
 
@@ -70,47 +69,6 @@ def accelerate_with_distributed_optimizer(path):
             accelerator.backward(loss_of(model, images, labels))
             optimizer.step()
     assert farthest(model, trained_alone()) < 1e-5
-
-
-def lightning_with_the_hook(path):
-    import lightning
-    import slimps.lightning
-    from lightning.pytorch.strategies import DDPStrategy
-
-    rank = join(path)
-
-    class Module(lightning.LightningModule):
-        def __init__(self):
-            super().__init__()
-            self.model = network()
-
-        def training_step(self, batch, _):
-            return loss_of(self.model, *batch)
-
-        def configure_optimizers(self):
-            return OPTIMIZERS["sgd"](self.model)
-
-    class Checked(slimps.lightning.CommHookCallback):
-        def on_train_end(self, trainer, pl_module):
-            assert pushed_everything(self.state, pl_module)
-            super().on_train_end(trainer, pl_module)
-
-    module = Module()
-    trainer = lightning.Trainer(
-        accelerator="cpu",
-        devices=2,
-        strategy=DDPStrategy(process_group_backend="gloo"),
-        callbacks=[Checked()],
-        max_epochs=1,
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        use_distributed_sampler=False,
-    )
-    data = [mine(rank, images, labels) for images, labels in batches(STEPS)]
-    trainer.fit(module, torch.utils.data.DataLoader(data, batch_size=None))
-    assert farthest(module.model, trained_alone()) < 1e-5
 
 
 if __name__ == "__main__":

@@ -6,11 +6,8 @@ import pytest
 import slimps
 import slimps.torch
 import torch
-import torch_one_worker
-from torch_one_worker import refused
+from conftest import refused
 from torch_rows_scenarios import ROWS, words_model, words
-
-one_store = torch_one_worker.one_store  # where pytest looks for fixtures
 
 
 def sgd(model, **settings):

@@ -6,7 +6,7 @@ import pytest
 import slimps
 import slimps.torch
 import torch
-from torch_one_worker import model_and_sgd, refused, wrap
+from conftest import model_and_sgd, refused, wrap
 
 ELEMENTS = 8  # of model_and_sgd's model
 

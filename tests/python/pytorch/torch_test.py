@@ -58,7 +58,7 @@ def test_modes_without_rounds_and_the_hook_refuse_it_by_name():
         slimps.InvalidArgumentError, match="expected torch.nn.utils.clip_grad_norm_"
     ):
         slimps.torch.CommHookState(torch.nn.Linear(2, 1), clip_norm=1.0)
-    with pytest.raises(slimps.InvalidArgumentError, match="clip_norm: expected above 0"):
+    with pytest.raises(slimps.InvalidArgumentError, match="clip_norm: expected a finite number"):
         slimps.torch.DistributedOptimizer(
             torch.optim.SGD(torch.nn.Linear(2, 1).parameters(), lr=0.1), clip_norm=0.0
         )

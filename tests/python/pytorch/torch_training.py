@@ -82,6 +82,15 @@ def same_everywhere(store, model):
     return store.all_reduce_sum(numbers) == [2 * number for number in numbers]
 
 
+def refused(kind, words, call):
+    try:
+        call()
+    except kind as error:
+        assert words in str(error), error
+        return
+    raise AssertionError("not refused: " + words)
+
+
 def groups_of(model):
     return [
         {"params": list(model[0].parameters()), "weight_decay": 0.01},

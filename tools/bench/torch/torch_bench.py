@@ -28,7 +28,7 @@ SYSTEMS = {
     "slimps_fp32": "DistributedOptimizer, nothing compressed, waiting",
     "slimps_1bit": "DistributedOptimizer, SlimGC: 1bit, raw pulls, backup model",
     "slimps_1bit_2way": "DistributedOptimizer, SlimGC: 1bit both ways, backup model",
-    "slimps_fp32_clipped": "slimps_fp32 with clip_norm, so no weight is stepped before all is there",
+    "slimps_fp32_clipped": "slimps_fp32 with clip_norm: no step before all gradients are there",
     "slimps_1bit_2way_clipped": "slimps_1bit_2way with clip_norm",
 }
 GLOO_PORT = 7001  # always free: nothing else runs in these namespaces

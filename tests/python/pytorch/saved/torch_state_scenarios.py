@@ -2,19 +2,23 @@
 """What people save on rank 0 alone, load on every rank of any job, and move to and from torch."""
 
 import copy
-import sys
 import warnings
 
 import accelerate
+import scenario
 import slimps
 import slimps.torch
 import torch
+import torch_training
 from torch.distributed.checkpoint import state_dict as distributed_state
-from torch_training import OPTIMIZERS, batches, farthest, loss_of, mine, network, step
-from torch_training import step_by_halves
+from torch_training import batches, farthest, loss_of, mine, network, refused, step, step_by_halves
 
 HALF = 3  # steps before the state is saved
 CLOSE = 2e-6  # weights of about 0.1; the servers and torch sum and round in another order
+OPTIMIZERS = {
+    **torch_training.OPTIMIZERS,
+    "onebit": lambda model: torch.optim.Adam(model.parameters(), lr=0.01),
+}
 
 
 def wrapped(model, kind, **settings):
@@ -25,15 +29,6 @@ def wrapped(model, kind, **settings):
 
 def part(store, images, labels):
     return mine(store.rank, images, labels) if store.num_workers == 2 else (images, labels)
-
-
-def refused(error, text, call):
-    try:
-        call()
-    except error as raised:
-        assert text in str(raised), raised
-        return
-    raise AssertionError("expected %s" % text)
 
 
 def save_on_rank_0(path, kind):
@@ -218,9 +213,6 @@ def accelerate_takes_a_new_optimizers_state_and_gives_it_back():
     optimizer.close()
 
 
-OPTIMIZERS["onebit"] = lambda model: torch.optim.Adam(model.parameters(), lr=0.01)
-
-
 def residuals_of_other_workers():
     model = network()
     optimizer = wrapped(model, "sgd", compression="1bit", threshold=0)
@@ -247,33 +239,33 @@ def residuals_of_other_workers():
 def one_worker_cannot_read_its_state():
     """All of them learn it, and nothing has changed."""
     model = network()
-    optimizer = wrapped(model, "sgd")
+    optimizer = wrapped(model, "sgd", compression="1bit", threshold=0)
     (given,) = batches(1)
+    before = optimizer.state_dict(residuals=True)
     step(optimizer, model, *part(optimizer.store, *given))
-    saved = optimizer.state_dict()
+    after = optimizer.state_dict(residuals=True)
     rank = optimizer.store.rank
     optimizer.store.barrier()
-    changed = copy.deepcopy(saved)
-    changed["param_groups"][0]["lr"] = 5.0
+    groups, residuals = copy.deepcopy(after), copy.deepcopy(before)
     if rank == 1:
-        changed["param_groups"].append(changed["param_groups"][0])
+        groups["param_groups"].append(groups["param_groups"][0])
+        residuals["residuals"]["by_rank"][1] = residuals["residuals"]["by_rank"][1][:-1]
+    for changed, complaint in (
+        (groups, "expected parameter groups of sizes [6], got [6, 6]"),
+        (residuals, "residuals"),
+    ):
+        changed["param_groups"][0]["lr"] = 5.0
         refused(
-            slimps.InvalidArgumentError,
-            "expected parameter groups of sizes [6], got [6, 6]",
+            slimps.Error,
+            complaint if rank == 1 else "load_state_dict: 1 of 2 workers could not read theirs",
             lambda: optimizer.load_state_dict(changed),
         )
-    else:
-        refused(
-            slimps.AbortedError,
-            "load_state_dict: 1 of 2 workers could not read theirs",
-            lambda: optimizer.load_state_dict(changed),
-        )
-    assert optimizer.param_groups[0]["lr"] == 0.1
-    assert str(optimizer.state_dict()) == str(saved)
+        assert optimizer.param_groups[0]["lr"] == 0.1
+        now = optimizer.state_dict(residuals=True)
+        assert str(now) == str(after)
+        assert torch.equal(*(one["residuals"]["by_rank"][rank] for one in (now, after)))
     optimizer.close()
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
-    globals()[sys.argv[1]](*sys.argv[2:])
-    print("done")
+    scenario.play(globals())

@@ -7,7 +7,9 @@ import slimps
 import slimps.torch
 import torch
 import torch_state_scenarios
-from torch_one_worker import model_and_sgd, one_store, refused, wrap  # noqa: F401
+from conftest import model_and_sgd, refused, wrap
+from slimps import _said_once
+from slimps.pytorch import conversion, saved_state
 
 KINDS = ["sgd", "nesterov", "adam", "adamw"]
 
@@ -99,9 +101,43 @@ def test_a_parameter_that_never_had_a_gradient_has_zeros(store):
 def test_a_step_whose_gradients_went_out_is_ended_first(store):
     model, sgd = model_and_sgd(momentum=0.9)
     optimizer = wrap(store, model, sgd)
+    saved = optimizer.state_dict()
     model(torch.ones(1, 3)).sum().backward()
-    with refused("state_dict: gradients of a step have gone out", slimps.FailedPreconditionError):
+    with refused("^state_dict: gradients of a step have gone", slimps.FailedPreconditionError):
         optimizer.state_dict()
+    with refused("^load_state_dict: gradients of a step have", slimps.FailedPreconditionError):
+        optimizer.load_state_dict(saved)
+
+
+def test_a_checkpoint_whose_betas_are_a_list(store):
+    model, _ = model_and_sgd()
+    optimizer = wrap(store, model, torch.optim.Adam(model.parameters()))
+    saved = optimizer.state_dict()
+    saved["param_groups"][0]["betas"] = [0.9, 0.999]
+    optimizer.load_state_dict(saved)
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+
+
+def test_a_parameter_without_steps_ends_the_freeze_with_a_warning(monkeypatch, recwarn):
+    monkeypatch.setattr(_said_once, "_said", set())
+    model, _ = model_and_sgd()
+    spec = conversion.convert(torch.optim.Adam(model.parameters()), freeze_after=2).spec()
+    servers = saved_state.ServerState(None, ["weight", "bias"], list(model.parameters()), spec)
+
+    def state(one, step):
+        tensors = dict.fromkeys(["exp_avg", "exp_avg_sq", "server_error"], torch.zeros_like(one))
+        return {"step": torch.tensor(step), **tensors}
+
+    for step, kept in ((3.0, 3), (0.0, 2)):
+        assert not recwarn.list
+        found = servers.read(
+            {model.weight: state(model.weight, 3.0), model.bias: state(model.bias, step)}
+        )
+        assert [len(tensors) for tensors, _ in found] == [kept, kept]
+    servers.read({})
+    (only,) = recwarn.list
+    assert "parameter bias: expected a step above 0 and server_error" in str(only.message)
 
 
 def test_states_of_something_else(store):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job of one worker, for tests of what slimps.torch refuses."""
+"""A job of one worker, for tests of what slimps.torch refuses. pytest finds the fixture here."""
 
 import jobs
 import pytest
