@@ -4,11 +4,11 @@
     slimps agent     # started by ssh; reads what to run from stdin
 
 The first line of stdin is a JSON with `folder`, `share_cores`, `snapshots`, `trace` and `nodes`:
-name, role, command, environment, and the text of a key file if the job has keys. With `trace` the
-nodes' parts of a trace go to the launcher when all have ended. Further lines are signals:
-"signal 15", and "signal 0" every few seconds, which says that the launcher is there; and, in a job
-whose processes may be started again (`snapshots`), "start server1". When the launcher is not there,
-or stdin closes, the nodes end.
+name, role, command, environment, a worker's place in the job (process_group.Member) as `member`,
+and the text of a key file if the job has keys. With `trace` the nodes' parts of a trace go to the
+launcher when all have ended. Further lines are signals: "signal 15", and "signal 0" every few
+seconds, which says that the launcher is there; and, in a job whose processes may be started again
+(`snapshots`), "start server1". When the launcher is not there, or stdin closes, the nodes end.
 """
 
 import base64
@@ -23,13 +23,13 @@ import threading
 import time
 
 from slimps_launch import carried
-from slimps_launch import cores
 from slimps_launch import job_node
 from slimps_launch import job_trace
-from slimps_launch import network
 from slimps_launch import processes
 from slimps_launch import restarts
 from slimps_launch.identity import keys
+from slimps_launch.placement import cores
+from slimps_launch.placement import process_group
 
 # Seconds for the daemons to see the job's end after a signal: less than the 30 s after which Slurm,
 # Kubernetes and torchrun kill.
@@ -155,7 +155,7 @@ def main():
             host=socket.gethostname(),
             launcher=addresses[0] if addresses else None,
             address=addresses[2] if addresses else None,
-            port=network.free_port("0.0.0.0"),
+            port=agent.hold_port(),  # for a process group
         )
     )
     first = sys.stdin.readline()
@@ -163,12 +163,14 @@ def main():
         return 128 + signal.SIGTERM
     what = json.loads(first)
     agent.listen(sys.stdin)
-    shared = None
+    shared = [None] * len(what["nodes"])
     if what["share_cores"]:
         servers = [node["role"] for node in what["nodes"]].count("server")
-        shared = cores.share(os.sched_getaffinity(0), servers, len(what["nodes"]) - servers)
-        if shared:
-            agent.write("slimps: %s: %s" % (socket.gethostname(), cores.words(shared, servers)))
+        shared = cores.of_machine(
+            servers,
+            len(what["nodes"]) - servers,
+            lambda words: agent.write("slimps: %s: %s" % (socket.gethostname(), words)),
+        )
     agent.folder = what["folder"]
     with contextlib.ExitStack() as until_the_end:
         # The folder has mode 0700 and is gone with the job.
@@ -192,11 +194,12 @@ def main():
             if base:
                 node["environment"][job_trace.VARIABLE] = base
             command = node["command"] + (of_server if node["role"] == "server" else [])
+            environment = {**os.environ, **node["environment"]}
+            if "member" in node:
+                member = process_group.Member(**node["member"])
+                environment.update(process_group.variables(member, environment))
             agent.begin(
-                job_node.Node(
-                    node["name"], node["role"], command, shared[number] if shared else None
-                ),
-                {**os.environ, **node["environment"]},
+                job_node.Node(node["name"], node["role"], command, shared[number]), environment
             )
         try:
             return agent.run()

@@ -107,6 +107,13 @@ def shared_flags(parser):
         action="store_true",
         help="run without keys, where others on the network can read, join and end the job",
     )
+    parser.add_argument(
+        "--bind",
+        choices=("none", "cores"),
+        default="cores",
+        help="cores (the default): each process has cores of its own, where an engine has not "
+        "bound it yet; none: all use all cores",
+    )
     checkpoint.add_flags(parser)
     parser.add_argument("--logs", metavar="DIR", help="write each process's lines to DIR/NAME.log")
     parser.add_argument("--verbose", action="store_true", help="show the commands too")
@@ -142,7 +149,7 @@ def make_job(parser, options, command, installation):
         environment,
     )
     checkpoint.prepare(job, options)
-    job.share_cores = True
+    job.share_cores = options.bind == "cores"
     if options.keys:
         job.keys = keys.Folder(options.keys)
     return job

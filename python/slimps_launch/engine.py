@@ -141,9 +141,9 @@ def seat(environment):
 
 
 def first_host(node_list):
-    """Returns the first host of Slurm's list: "a" of "a,b", "n07" of "n[07-12,15],login1"."""
-    found = re.match(r"([^,\[]+)(?:\[(\d+))?", node_list)
-    return found.group(1) + (found.group(2) or "")
+    """Returns the first host of Slurm's list: "r1n07-ib" of "r[1-2]n[07-12,15]-ib,login1"."""
+    first = re.match(r"(\[[^\]]*\]|[^,\[])*", node_list).group()
+    return re.sub(r"\[(\w+)[^\]]*\]", r"\1", first)
 
 
 # ---- who does what -------------------------------------------------------------------------------
@@ -151,15 +151,16 @@ def first_host(node_list):
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What a process of an engine runs. A rank that is None: it runs no process of that role."""
+    """What a process of an engine runs. A rank that is None: it runs no process of that role.
+
+    The rank of the worker is the engine's order; the meeting (placement/meeting.py) gives its own.
+    """
 
     workers: int
     servers: int
     scheduler: bool
     server: object = None  # the number of the server that it runs
     worker: object = None
-    local_worker: int = 0
-    local_workers: int = 1
 
 
 def plan(seat_, workers=None, servers=None):
@@ -187,15 +188,8 @@ def plan(seat_, workers=None, servers=None):
             )
         _check_size(seat_, workers, seat_.size, "%d workers" % (workers or 0))
         first = seat_.local_rank == 0
-        return Plan(
-            seat_.size,
-            seat_.nodes,
-            seat_.rank == 0,
-            seat_.node if first else None,
-            seat_.rank,
-            seat_.local_rank,
-            seat_.local_size,
-        )
+        server = seat_.node if first else None
+        return Plan(seat_.size, seat_.nodes, seat_.rank == 0, server, seat_.rank)
     size = seat_.size or (workers or 0) + servers
     if workers is None:
         workers = size - servers

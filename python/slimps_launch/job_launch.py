@@ -24,7 +24,6 @@ from slimps_launch import processes
 from slimps_launch import restarts
 from slimps_launch.places import here
 
-SAY_MISSING = 10.0  # seconds until the nodes that have not started are named
 KEEP = 3.0  # seconds between two words to the agents of nodes
 PATIENCE = 1.0  # seconds in which stdout must take a line while the job needs this thread
 
@@ -82,15 +81,6 @@ class Job:
         }
 
 
-class Stop(Exception):
-    """The job ends before it has begun: by the number of a signal, or because nodes `failed`."""
-
-    def __init__(self, number=None, failed=()):
-        super().__init__()
-        self.number = number
-        self.failed = list(failed)
-
-
 class Launcher(processes.Processes):
     """Starts a job's processes, shows their output and waits for their end."""
 
@@ -135,7 +125,7 @@ class Launcher(processes.Processes):
             try:
                 self.place.start(self, self.place.find_scheduler(self))
                 return self._wait()
-            except Stop as stop:
+            except processes.Stop as stop:
                 if stop.failed:  # at its start, which would fail again
                     return self._report_failure(stop.failed)
                 return self._forward(stop.number)
@@ -164,7 +154,7 @@ class Launcher(processes.Processes):
         node.signal(job_node.signal.SIGKILL)
         node.process.wait()
         node.status = node.process.returncode
-        raise Stop(failed=[node])
+        raise processes.Stop(failed=[node])
 
     def announce_scheduler(self, port=0):
         """As start_scheduler, and says where it listens."""
@@ -175,16 +165,6 @@ class Launcher(processes.Processes):
             % (self.place.address, port, " (interface %s)" % name if name else "")
         )
         return port
-
-    def wait_until(self, done, seconds, step, fatal=()):
-        """Waits until done() or the time is over. Stop: a signal came, or a `fatal` node ended."""
-        deadline = time.monotonic() + seconds
-        while not done() and time.monotonic() < deadline:
-            event = self.next_event(min(step, deadline - time.monotonic()))
-            if isinstance(event, int):
-                raise Stop(event)
-            if event is not None and event in fatal:
-                raise Stop(failed=[event])
 
     def start_here(self, name, role, command, port, own=None, cores=None):
         """Starts a process of the job on this machine, with the variables `own` too."""
@@ -251,7 +231,6 @@ class Launcher(processes.Processes):
         """Waits until the job ends: well, by a failure, or by a signal. Returns the status."""
         ended = []
         deadline = None
-        say_missing = time.monotonic() + SAY_MISSING
         nodes = self.all_nodes()
         while len(ended) < len(nodes):
             for node in self.running():
@@ -261,9 +240,6 @@ class Launcher(processes.Processes):
             event = self.next_event(max(0.0, min(left, KEEP, self.again.seconds_left())))
             if isinstance(event, int):
                 return self._forward(event)
-            if say_missing is not None and time.monotonic() > say_missing:
-                say_missing = None
-                self._say_missing(nodes)
             if event is None:
                 if deadline is None or time.monotonic() < deadline:
                     continue
@@ -291,18 +267,6 @@ class Launcher(processes.Processes):
             elif deadline is None and (event.role != "worker" or "worker" not in left):
                 deadline = time.monotonic() + self.job.end_grace
         return 0
-
-    def _say_missing(self, nodes):
-        """Names the nodes that have not started. The scheduler names those that have not joined."""
-        missing = [node.name for node in nodes if node.pid is None]
-        there = ["%s (host %s)" % (node.name, node.where) for node in nodes if node.where]
-        if missing:
-            self._print(
-                PATIENCE,
-                self.say,
-                "slimps: after %.0f s not started: %s; there: %s"
-                % (SAY_MISSING, ", ".join(missing), ", ".join(there) or "nobody"),
-            )
 
     def _report_late(self, nodes, ended):
         late = [node for node in nodes if node not in ended]

@@ -13,10 +13,20 @@ SIOCGIFADDR = 0x8915
 ANY_PORT = 9  # for a datagram socket, which is connected and sends nothing
 
 
-def free_port(address="127.0.0.1"):
-    with socket.socket() as probe:
-        probe.bind((address, 0))
-        return probe.getsockname()[1]
+def hold_port():
+    """Returns a socket that holds a free port of this machine until it is closed.
+
+    The system gives the port to nobody else, but a process that sets SO_REUSEADDR, as servers do,
+    can listen there: the socket itself never listens.
+    """
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind(("0.0.0.0", 0))
+    return held
+
+
+def port_of(held):
+    return held.getsockname()[1]
 
 
 def is_loopback(address):
@@ -41,6 +51,8 @@ def interface_address(name):
 
 def interface_of(address):
     """Returns the name of the interface that has this address, or None."""
+    if is_loopback(address):  # of which the interface has one, and answers at all
+        address = "127.0.0.1"
     for _, name in socket.if_nameindex():
         try:
             if interface_address(name) == address:
@@ -72,3 +84,11 @@ def route_address(host):
                 "no route from here to %s (%s): %s" % (host, address, error.strerror)
             ) from None
         return probe.getsockname()[0]
+
+
+def interface_towards(host):
+    """Returns the name of the interface on the way to `host`; None where that is not known."""
+    try:
+        return interface_of(route_address(host))
+    except errors.LaunchError:
+        return None

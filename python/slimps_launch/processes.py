@@ -13,6 +13,7 @@ import time
 
 from slimps_launch import guard
 from slimps_launch import job_node
+from slimps_launch import network
 
 
 def next_of(events, seconds):
@@ -31,6 +32,15 @@ def next_of(events, seconds):
                 return None
 
 
+class Stop(Exception):
+    """The job ends before it has begun: by the number of a signal, or because nodes `failed`."""
+
+    def __init__(self, number=None, failed=()):
+        super().__init__()
+        self.number = number
+        self.failed = list(failed)
+
+
 class Processes:
     """Owned by the main thread: signals arrive there, and children die with the thread that starts
     them. Lines are read on threads, one per process.
@@ -42,6 +52,7 @@ class Processes:
         self.events = queue.SimpleQueue()  # a Node that ended, or the number of a signal
         self.guard = None
         self.handlers = {}  # those of the signals that are caught, as they were before
+        self.held = []  # sockets that hold ports
         self.signalled = False  # True once a signal has come
 
     def heard(self, node, line):
@@ -94,6 +105,16 @@ class Processes:
         """Returns a Node that has ended, the number of a signal, or None if nothing came."""
         return next_of(self.events, seconds)
 
+    def wait_until(self, done, seconds, step, fatal=()):
+        """Waits until done() or the time is over. Stop: a signal came, or a `fatal` node ended."""
+        deadline = time.monotonic() + seconds
+        while not done() and time.monotonic() < deadline:
+            event = self.next_event(min(step, deadline - time.monotonic()))
+            if isinstance(event, int):
+                raise Stop(event)
+            if event is not None and event in fatal:
+                raise Stop(failed=[event])
+
     def catch_signals(self):
         """Makes SIGINT, SIGTERM and SIGHUP events, until put_back(). Ignored ones stay ignored."""
 
@@ -107,7 +128,14 @@ class Processes:
             if signal.getsignal(number) is not signal.SIG_IGN  # as under nohup
         }
 
+    def hold_port(self):
+        """Returns a port that is held (network.hold_port) until put_back()."""
+        self.held.append(network.hold_port())
+        return network.port_of(self.held[-1])
+
     def put_back(self):
+        while self.held:
+            self.held.pop().close()
         for number, handler in self.handlers.items():
             signal.signal(number, handler)
 

@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """slimps run: this process's part of a job whose processes an engine has started.
 
-Role and rank follow from the engine's variables (engine.py). The process of rank 0 starts the
+The role follows from the engine's variables (engine.py). The process of rank 0 starts the
 scheduler. The others learn its address
     under torchrun from torchrun's TCPStore;
     from --scheduler HOST:PORT;
     under srun from the list of nodes and the job's number;
     from DMLC_PS_ROOT_URI and DMLC_PS_ROOT_PORT, which slimps launch sets: it runs the scheduler.
+But under torchrun, which numbers workers itself, all processes first meet there
+(placement/meeting.py): the scheduler starts at the port of the meeting when that is over.
 """
 
 import argparse
+import json
 import os
 import signal
 import socket
@@ -18,16 +21,21 @@ import time
 import zlib
 
 from slimps_launch import agent
-from slimps_launch import cores
 from slimps_launch import engine
 from slimps_launch import errors
 from slimps_launch import job_launch
 from slimps_launch import job_node
 from slimps_launch import network
+from slimps_launch import processes
 from slimps_launch import torch_store
 from slimps_launch import worker_command
+from slimps_launch.placement import cores
+from slimps_launch.placement import meeting
+from slimps_launch.placement import process_group
 
-CARRIED = "SLIMPS_CARRIED"  # set by slimps launch: it shows the lines and says why a job failed
+# Set by slimps launch, which shows the lines and says why a job failed: a JSON with its host name,
+# its PATH, which mpirun may change, and the meeting's job and port.
+CARRIED = "SLIMPS_CARRIED"
 PATIENCE = 60.0  # seconds to wait for the scheduler's address
 SAY_WAITING = 10.0  # seconds until a line says what is waited for
 
@@ -60,37 +68,39 @@ class Part:
         self.plan = plan
         self.options = options
         self.address = None
+        self.member = None  # the worker's place among the others, once it is known
         # The store needs torch, which the Python of the user's command has.
         self.python = command[0] if worker_command.is_python(command) else sys.executable
 
     @property
     def name(self):
         if self.plan.worker is not None:
-            return "worker%d" % self.plan.worker
+            return "worker%d" % (self.member.rank if self.member else self.plan.worker)
         return "server%d" % self.plan.server
 
     # ---- the scheduler ---------------------------------------------------------------------------
 
     def find_scheduler(self, launcher):
         """Returns the scheduler's port, with its address in `address`."""
-        known = self._known(launcher)
-        if not self.plan.scheduler:
-            self.address, port = known or self._from_store(launcher)
-            self._wait_for_name(launcher)
-            return port
-        self.address = known[0] if known else self._own_address()
+        if self.seat.engine == "torchrun":
+            return self._meet_by_store(launcher)
+        self.address, port = self._known()
         self._wait_for_name(launcher)
-        port = launcher.announce_scheduler(known[1] if known else 0)
-        if not known and self.seat.size > 1:
-            self._ask_store(launcher, "set", "%s:%d" % (self.address, port))
-        return port
+        if not self.plan.scheduler:
+            self.meet(launcher, launcher.say, port, self.seat.start)
+            return port
+        count = self.seat.size or self.plan.workers + self.plan.servers
+        own = self.address if self.address == "127.0.0.1" else ""
+        host = meeting.Host(own, port, self.seat.start, count, launcher.say)
+        self.meet(launcher, launcher.say, host.port, self.seat.start)
+        return launcher.announce_scheduler(port)
 
-    def _known(self, launcher):
-        """Returns (host, port) where all processes know them without asking, or None."""
+    def _known(self):
+        """Returns the scheduler's (host, port), which all processes know without asking."""
         if self.options.scheduler:
             return self.options.scheduler
-        if self.seat.engine == "torchrun" or self.seat.size == 1:
-            return None
+        if self.seat.size == 1:
+            return self._own_address(), 0
         if self.seat.engine == "srun":
             nodes = os.environ.get("SLURM_STEP_NODELIST") or os.environ["SLURM_JOB_NODELIST"]
             host = "127.0.0.1" if self.seat.nodes == 1 else engine.first_host(nodes)
@@ -99,6 +109,58 @@ class Part:
             "%s does not say where the scheduler is: give --scheduler HOST:PORT, where HOST is "
             "that of rank 0 and PORT is free there" % self.seat.engine
         )
+
+    def meet(self, runner, say, port, job):
+        """Learns the worker's place from all processes of `job`, which meet at `address`.
+
+        LaunchError: they do not come. Stop: a signal comes first.
+        """
+        interface = self.options.interface or os.environ.get("DMLC_INTERFACE")
+        hello = meeting.Hello(
+            job=job,
+            part=self.seat.rank,
+            is_worker=self.plan.worker is not None,
+            # A pod is a machine of its own, even with its host's name.
+            machine=str(self.seat.rank)
+            if self.seat.engine == "Kubernetes"
+            else socket.gethostname(),
+            address=network.interface_address(interface) if interface else "",
+            host="",
+            port=runner.hold_port(),
+        )
+        visit = meeting.Visit(self.address, port, hello, lambda: runner.events.put(None))
+        runner.wait_until(lambda: visit.done, SAY_WAITING, 1.0)
+        if visit.error:
+            say("slimps: %s waits for %s:%d: %s" % (self.name, self.address, port, visit.error))
+        runner.wait_until(lambda: visit.done, float("inf"), 1.0)
+        if visit.error:
+            raise errors.LaunchError(
+                "%s does not learn its rank at %s:%d, where all processes of the job meet: %s"
+                % (self.name, self.address, port, visit.error)
+            )
+        self.member = visit.member
+
+    def _meet_by_store(self, launcher):
+        """As find_scheduler, where torchrun has numbered the workers and has a store for them."""
+        known = self.options.scheduler
+        if self.plan.scheduler:
+            self.address, port = known or (self._own_address(), 0)
+            self._wait_for_name(launcher)
+            port = launcher.announce_scheduler(port)
+            if not known and self.seat.size > 1:
+                self._ask_store(launcher, "set", "%s:%d" % (self.address, port))
+        else:
+            self.address, port = known or self._from_store(launcher)
+            self._wait_for_name(launcher)
+        self.member = process_group.Member(
+            self.seat.rank,
+            self.seat.size,
+            self.seat.local_rank,
+            self.seat.local_size,
+            os.environ["MASTER_ADDR"],
+            int(os.environ["MASTER_PORT"]),
+        )
+        return port
 
     def _own_address(self):
         if self.options.interface:
@@ -142,7 +204,7 @@ class Part:
         while node.status is None:
             event = launcher.next_event(SAY_WAITING)
             if isinstance(event, int):
-                raise job_launch.Stop(event)
+                raise processes.Stop(event)
             if node.status is None and time.monotonic() - begun >= SAY_WAITING:
                 begun = float("inf")
                 launcher.say(
@@ -155,7 +217,7 @@ class Part:
                     )
                 )
         if node.status != 0:
-            raise job_launch.Stop(failed=[node])
+            raise processes.Stop(failed=[node])
         launcher.nodes.remove(node)
         return node.last_lines[-1]
 
@@ -187,38 +249,31 @@ class Part:
     def nodes(self, job):
         """Returns (name, role, command, variables, cores) of what runs here."""
         plan = self.plan
-        own_cores = self._cores(job)
+        own_cores = self.cores_of(job)
         nodes = []
         if plan.server is not None:
             command = job.server_of(plan.server)
             nodes.append(("server%d" % plan.server, "server", command, {}, own_cores[0]))
-        if plan.worker is not None:
-            nodes.append((self.name, "worker", job.worker, self._worker_variables(), own_cores[1]))
+        if self.member is not None:
+            own = process_group.variables(self.member, {**os.environ, **job.environment})
+            nodes.append((self.name, "worker", job.worker, own, own_cores[1]))
         return nodes
 
-    def _worker_variables(self):
-        own = {"DMLC_WORKER_ID": str(self.plan.worker)}
-        if self.seat.engine != "torchrun":
-            own.update(RANK=str(self.plan.worker), WORLD_SIZE=str(self.plan.workers))
-            if self.options.servers is None:  # every process of the node is a worker
-                own["LOCAL_RANK"] = str(self.plan.local_worker)
-                own["LOCAL_WORLD_SIZE"] = str(self.plan.local_workers)
-        return own
-
-    def _cores(self, job):
+    def cores_of(self, job):
         """Returns the cores of the server and of the worker that run here, each may be None.
 
-        Engines with a task per process have given each its cores already.
+        Engines with a task per process have given each its cores already, as torchrun may have.
         """
-        workers = self.plan.local_workers
-        if self.seat.engine != "torchrun" or not job.share_cores:
+        bound = os.sched_getaffinity(0) != os.sched_getaffinity(os.getppid())
+        if self.seat.engine != "torchrun" or bound or not job.share_cores:
             return None, None
-        sets = cores.share(os.sched_getaffinity(0), 1, workers)
-        if sets is None:
-            return None, None
-        if self.plan.server is not None:
-            print("slimps: node %d: %s" % (self.seat.node, cores.words(sets, 1)), flush=True)
-        return sets[0], sets[1 + self.plan.local_worker]
+
+        def say(words):
+            if self.plan.server is not None:
+                print("slimps: node %d: %s" % (self.seat.node, words), flush=True)
+
+        sets = cores.of_machine(1, self.seat.local_size, say)
+        return sets[0], sets[1 + self.seat.local_rank]
 
     def signal(self, launcher, number):
         """Passes a signal to the worker. The daemons wait for the job's end, which they see.
@@ -236,25 +291,29 @@ def run_carried(part, job):
     """Runs this part for a `slimps launch` that started the engine. Returns the exit status."""
     runner = agent.Agent()
     runner.catch_signals()
-    address, port = os.environ["DMLC_PS_ROOT_URI"], os.environ["DMLC_PS_ROOT_PORT"]
+    told = json.loads(os.environ.pop(CARRIED))
+    os.environ["PATH"] = told["path"]
+    part.address, port = os.environ["DMLC_PS_ROOT_URI"], os.environ["DMLC_PS_ROOT_PORT"]
     try:
-        if address == "127.0.0.1" and os.environ.get(CARRIED) != socket.gethostname():
+        if part.address == "127.0.0.1" and told["host"] != socket.gethostname():
             raise errors.LaunchError(
                 "%s runs on %s, and the scheduler listens at 127.0.0.1 of %s: give slimps launch "
-                "--interface NAME" % (part.name, socket.gethostname(), os.environ.get(CARRIED))
+                "--interface NAME" % (part.name, socket.gethostname(), told["host"])
             )
+        if part.seat.engine == "srun":  # which gives its stdin to all tasks
+            runner.listen(sys.stdin)
+        part.meet(runner, runner.write, told["port"], told["job"])
         for name, role, command, own, shared in part.nodes(job):
             variables = {
                 **os.environ,
                 **own,
-                **job.variables(role, address, port),
+                **job.variables(role, part.address, port),
                 **job.key_variables(name),
             }
-            del variables[CARRIED]
-            if part.seat.engine == "srun":  # which gives its stdin to all tasks
-                runner.listen(sys.stdin)
             runner.begin(job_node.Node(name, role, command, shared), variables)
         return runner.run()
+    except processes.Stop as stop:
+        return 128 + (signal.SIGTERM if stop.number == agent.CLOSED else stop.number)
     finally:
         runner.kill_all()
         runner.put_back()

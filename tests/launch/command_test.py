@@ -4,7 +4,6 @@
 import contextlib
 import http.client
 import io
-import os
 import signal
 import tempfile
 import unittest
@@ -15,6 +14,7 @@ from commands import SLIMPS, SMALL, TRAIN, Command
 from eventually import eventually
 from slimps_launch import command
 from slimps_launch import job_launch
+from slimps_launch.placement import topology
 from slimps_launch.places import here
 from slimps_launch.watching import source
 
@@ -78,7 +78,8 @@ class LocalTest(unittest.TestCase):
         job = job_launch.Job(["scheduler"], ["server"], ["worker"], 2, 1)
         job.share_cores = True
         launcher = job_launch.Launcher(job, out=io.StringIO())
-        with mock.patch.object(os, "sched_getaffinity", return_value=set(range(8))):
+        machine = topology.Topology([topology.Core(frozenset({cpu})) for cpu in range(8)])
+        with mock.patch.object(topology, "read", return_value=machine):
             with mock.patch.object(launcher, "start_here") as start:
                 here.Place().start(launcher, 4711)
         given = [call.kwargs.get("cores") or call.args[-1] for call in start.call_args_list]

@@ -145,4 +145,5 @@ def trained(command, **environment):
 
 
 def free_port():
-    return network.free_port()
+    with network.hold_port() as held:
+        return network.port_of(held)

@@ -4,6 +4,7 @@
 No cluster runs here. Network namespaces stand for pods, with the names that the manifests give.
 """
 
+import contextlib
 import os
 import shlex
 import subprocess
@@ -158,10 +159,9 @@ def test_checkpoints_are_in_a_folder_of_the_pods():
     assert command[at + 1 : at + 3] == ["/shared/run7", "--resume"]
 
 
-@pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
-@pytest.mark.parametrize("flags", [(), ("--train-job",)], ids=["job", "train_job"])
-def test_the_commands_form_a_job_in_namespaces(tmp_path, flags):
-    train = (commands.PYTHON, TRAIN_FILE)
+@contextlib.contextmanager
+def pods(tmp_path, flags, train):
+    """Runs a job's commands in namespaces, which stand for its pods. Yields the commands."""
     manifests = printed(*flags, command=train)
     command, first_pod = commands_of(manifests)
     for index in range(4):
@@ -177,20 +177,24 @@ def test_the_commands_form_a_job_in_namespaces(tmp_path, flags):
         "mount --bind {0}/hosts /etc/hosts && mount -t tmpfs tmpfs /run && mkdir -p {1} && "
         "mount --bind {0}/$JOB_COMPLETION_INDEX {1} && exec {2}"
     ).format(tmp_path, at, shlex.join(command))
-    with net.Network(4, congestion="default") as network:
-        pods = [
-            Command(
-                network.command(index, ["sh", "-c", script]),
-                JOB_COMPLETION_INDEX=str(index),
-                KUBERNETES_SERVICE_HOST="10.77.0.254",
-                PATH="%s:%s" % (tmp_path, os.environ["PATH"]),
+    with net.Network(4, congestion="default") as network, contextlib.ExitStack() as running:
+        yield [
+            running.enter_context(
+                Command(
+                    network.command(index, ["sh", "-c", script]),
+                    JOB_COMPLETION_INDEX=str(index),
+                    KUBERNETES_SERVICE_HOST="10.77.0.254",
+                    PATH="%s:%s" % (tmp_path, os.environ["PATH"]),
+                )
             )
             for index in range(4)
         ]
-        try:
-            for pod in pods:
-                assert pod.status() == 0, pod.said
-            assert commands.TRAINED in pods[2].lines, pods[2].said
-        finally:
-            for pod in pods:
-                pod.__exit__()
+
+
+@pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
+@pytest.mark.parametrize("flags", [(), ("--train-job",)], ids=["job", "train_job"])
+def test_the_commands_form_a_job_in_namespaces(tmp_path, flags):
+    with pods(tmp_path, flags, (commands.PYTHON, TRAIN_FILE)) as running:
+        for pod in running:
+            assert pod.status() == 0, pod.said
+        assert commands.TRAINED in running[2].lines, running[2].said

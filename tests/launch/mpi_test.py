@@ -33,6 +33,19 @@ def test_it_trains_as_a_local_job_does(mpirun, tmp_path):
     }
 
 
+def test_an_mpirun_with_a_prefix_does_not_hide_the_environment_s_python3(tmp_path):
+    own = tmp_path / "python3"
+    own.write_text('#!/bin/sh\necho own python3\nexec %s "$@"\n' % commands.PYTHON)
+    own.chmod(0o755)
+    lines = commands.trained(
+        LAUNCH + ["--", "python3"] + TRAIN[1:],
+        SLIMPS_MPIRUN="/usr/bin/%s --prefix /usr" % OPENMPI,
+        PATH="%s:%s" % (tmp_path, os.environ["PATH"]),
+        **AS_ROOT,
+    )
+    assert {"worker0| own python3", "worker1| own python3"} <= set(lines), lines
+
+
 def test_without_launch_the_scheduler_is_where_it_is_said_to_be(mpirun):
     port = commands.free_port()
     run = SLIMPS + ["run", "--servers=2", "--scheduler=127.0.0.1:%d" % port, "--"] + TRAIN

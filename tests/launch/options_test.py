@@ -130,10 +130,8 @@ class SshTest(folder_case.FolderCase):
                 carrier.about = {"address": address, "port": 4711}
                 carrier.tell = lambda line: told.extend(json.loads(line)["nodes"])
             place.start(mock.Mock(job=job), 9091)
-            found = [
-                node["environment"]["MASTER_ADDR"] for node in told if node["role"] == "worker"
-            ]
-            self.assertEqual([master, master], found)
+            found = [node["member"] for node in told if node["role"] == "worker"]
+            self.assertEqual([master, master], [member["address"] for member in found])
 
 
 if __name__ == "__main__":

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the engines' variables, hostfiles and cores are made into."""
+"""What the engines' variables and hostfiles are made into."""
 
 import argparse
 import unittest
 from unittest import mock
 
-from slimps_launch import cores
 from slimps_launch import engine
 from slimps_launch import errors
 from slimps_launch.places import hosts
@@ -98,7 +97,14 @@ class SeatTest(unittest.TestCase):
         self.assertIsNone(engine.seat(batch))
 
     def test_the_first_host_of_a_list(self):
-        for text, host in (("a", "a"), ("a,b", "a"), ("n[07-12,15],x", "n07"), ("n-[1,3]", "n-1")):
+        for text, host in (
+            ("a", "a"),
+            ("a,b", "a"),
+            ("n[07-12,15],x", "n07"),
+            ("n-[1,3]", "n-1"),
+            ("r[1-2]n[07-12,15]-ib,x", "r1n07-ib"),
+            ("rack[2,4]-[010-020]", "rack2-010"),
+        ):
             self.assertEqual(host, engine.first_host(text))
 
 
@@ -118,17 +124,6 @@ class PlanTest(unittest.TestCase):
         self.assertEqual(["S+s0+w0", "w1", "w2"], self.parts(3))
         plan = engine.plan(engine.seat({**TORCHRUN, "RANK": "2", "LOCAL_RANK": "0"}))
         self.assertEqual((4, 2, False, 1, 2), (*vars(plan).values(),)[:5])
-
-    def test_workers_are_told_their_places_on_the_node(self):
-        seat = engine.seat(
-            {**OPENMPI, "OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}
-        )
-        options = argparse.Namespace(servers=None)
-        part = run_command.Part(seat, engine.plan(seat), options, ["python3"])
-        job = job_launch.Job([], [], ["python3"], 4, 2)
-        [(_, role, _, variables, _)] = part.nodes(job)
-        self.assertEqual("worker", role)
-        self.assertEqual(("1", "2"), (variables["LOCAL_RANK"], variables["LOCAL_WORLD_SIZE"]))
 
     def test_with_servers_the_first_processes_serve(self):
         self.assertEqual(["S+s0", "s1", "w0", "w1"], self.parts(4, workers=2, servers=2))
@@ -192,20 +187,9 @@ class HostsTest(unittest.TestCase):
     def test_nodes_go_around_the_hosts_that_have_room(self):
         self.assertEqual([0, 1, 0, 1], hosts.around([2, 2], 2, 2, "h"))
         self.assertEqual([0, 1, 1, 1], hosts.around([1, 4], 1, 3, "h"))
+        self.assertEqual([0, 1, 0, 0, 1, 1], hosts.around([3, 3], 2, 4, "h"), "workers in a row")
         with self.assertRaisesRegex(errors.LaunchError, "h has room for 3 processes; .* need 4"):
             hosts.around([2, 1], 2, 2, "h")
-
-
-class CoresTest(unittest.TestCase):
-    def test_servers_get_two_and_workers_share_the_others(self):
-        sets = cores.share(range(16), 2, 2)
-        self.assertEqual([{0, 1}, {2, 3}, set(range(4, 10)), set(range(10, 16))], sets)
-        self.assertEqual("2 cores for each server, 6 cores for each worker", cores.words(sets, 2))
-        self.assertEqual([{4, 5}, {6, 7, 8}, {9, 10}], cores.share(range(4, 11), 1, 2))
-
-    def test_where_they_would_get_less_than_two_nothing_is_shared_out(self):
-        self.assertIsNone(cores.share(range(7), 2, 2))
-        self.assertIsNone(cores.share(range(64), 0, 1))
 
 
 class NetworkTest(unittest.TestCase):

@@ -39,7 +39,7 @@ StateSaveLocation={folder}/state
 SlurmctldLogFile={folder}/slurmctld.log
 SlurmdLogFile={folder}/%n.log
 ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
+TaskPlugin=task/affinity
 MpiDefault=none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
@@ -99,9 +99,10 @@ class Cluster:
             check=False,
         ).stdout.strip()
 
-    def command(self, *command, tasks=4):
+    def command(self, *command, tasks=4, flags=()):
         """Returns a command in an allocation."""
-        return self.network.command(net.HUB, ["salloc", "--quiet", "--ntasks=%d" % tasks, *command])
+        line = ["salloc", "--quiet", "--ntasks=%d" % tasks, *flags, *command]
+        return self.network.command(net.HUB, line)
 
     def launch(self, *command, flags=("--insecure",), tasks=4):
         line = SLIMPS + ["launch", "--on", "slurm", *FOUR, *flags, "--"]
@@ -138,6 +139,16 @@ def test_it_trains_as_a_local_job_does(cluster, tmp_path):
     assert {"server0.log", "server1.log", "worker0.log", "worker1.log"} <= {
         path.name for path in tmp_path.iterdir()
     }
+
+
+def test_each_process_has_the_cpus_of_its_task(cluster):
+    line = SLIMPS + ["launch", "--on", "slurm", "--workers=1", "--servers=1", "--insecure", "--"]
+    shell = ["sh", "-c", 'grep Cpus_allowed_list /proc/self/status && exec "$@"', "sh"]
+    command = cluster.command(*line, *shell, *TRAIN, tasks=2, flags=["--cpus-per-task=2"])
+    bound = {"SLURM_CONF": cluster.config, "SLURM_CPU_BIND": "threads"}
+    with Command(command, **bound) as job:
+        assert job.status() == 0, job.said
+        assert "worker0| Cpus_allowed_list:\t0-1" in job.lines, job.said
 
 
 def test_servers_may_have_nodes_of_their_own(cluster):

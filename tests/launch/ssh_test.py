@@ -43,7 +43,7 @@ AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 class Machines:
     """Two nodes with an sshd each, and the launcher's, which is the bridge between them."""
 
-    def __init__(self, network, folder):
+    def __init__(self, network, folder, etc_hosts="/etc/hosts"):
         self.network = network
         self.folder = folder
         self.ssh = (SSH + " -oStrictHostKeyChecking=accept-new").format(folder=folder)
@@ -60,13 +60,19 @@ class Machines:
         os.makedirs("/run/sshd", exist_ok=True)  # sshd insists
         self.daemons = []
         for node in (0, 1):
-            script = "hostname m%d && exec /usr/sbin/sshd -D -e -f %s" % (node + 1, config)
-            command = network.command(node, ["unshare", "--uts", "sh", "-c", script])
+            script = "hostname m%d && mount --bind %s /etc/hosts && exec /usr/sbin/sshd -D -e -f %s"
+            script %= (node + 1, etc_hosts, config)
+            command = network.command(node, ["unshare", "--uts", "--mount", "sh", "-c", script])
             self.daemons.append(subprocess.Popen(command, stderr=subprocess.DEVNULL))
         for node in (0, 1):
             reach = shlex.split(self.ssh) + [network.address(node), "true"]
             reach = network.command(net.HUB, reach)
             assert eventually(lambda: subprocess.run(reach, check=False).returncode == 0)
+
+    def close(self):
+        for daemon in self.daemons:
+            daemon.kill()
+            daemon.wait()
 
     def hosts(self, *lines):
         with open(self.hostfile, "w", encoding="ascii") as out:
@@ -98,13 +104,8 @@ class Machines:
 @pytest.fixture
 def machines(tmp_path):
     with net.Network(2, congestion="default") as network:
-        made = Machines(network, str(tmp_path))
-        try:
+        with contextlib.closing(Machines(network, str(tmp_path))) as made:
             yield made
-        finally:
-            for daemon in made.daemons:
-                daemon.kill()
-                daemon.wait()
 
 
 def test_it_trains_as_a_local_job_does(machines):
@@ -247,8 +248,12 @@ def test_a_host_that_answers_again_has_its_part_of_the_job_anew(machines):
 
 @pytest.fixture(params=["openmpi", "mpich"])
 def mpirun(request, machines):
+    return mpirun_of(machines, request.param)
+
+
+def mpirun_of(machines, mpi):
     """Returns an mpirun that starts its daemons by ssh."""
-    if request.param == "mpich":
+    if mpi == "mpich":
         path = os.path.join(machines.folder, "ssh")
         with open(path, "w", encoding="ascii") as script:
             script.write('#!/bin/sh\nexec %s "$@"\n' % machines.ssh)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hostfiles, and which node of a job goes to which host. Processes go around the hosts, one each
-in turn: first the servers, then the workers."""
+in turn: first the servers, then the workers. Workers are numbered host by host."""
 
 import collections
 import re
@@ -65,4 +65,4 @@ def around(slots, servers, workers, what):
             if left[host] and len(places) < servers + workers:
                 left[host] -= 1
                 places.append(host)
-    return places
+    return places[:servers] + sorted(places[servers:])

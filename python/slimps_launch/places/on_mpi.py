@@ -5,7 +5,9 @@ Each process is a `slimps run`, which takes its role from its rank. The schedule
 launcher. SLIMPS_MPIRUN is the command, if it is not the first mpirun or mpiexec in PATH.
 """
 
+import json
 import os
+import secrets
 import shutil
 import socket
 import subprocess
@@ -16,6 +18,7 @@ from slimps_launch.places import hosts
 from slimps_launch import network
 from slimps_launch.places import on_ssh
 from slimps_launch import run_command
+from slimps_launch.placement import meeting
 
 
 class Engine:
@@ -34,9 +37,13 @@ class Engine:
         nodes += [carried.CarriedNode("worker%d" % rank, "worker") for rank in range(job.workers)]
         variables = job.variables("worker", self.address, port)
         del variables["DMLC_ROLE"]
+        token = secrets.token_hex(8)
+        host = meeting.Host(self.address, 0, token, len(nodes), launcher.say)
+        told = {"host": socket.gethostname(), "path": os.environ.get("PATH", os.defpath)}
+        told.update(job=token, port=host.port)
         launcher.start_node(
             self.carrier(name, command, nodes),
-            {**environment, **variables, run_command.CARRIED: socket.gethostname()},
+            {**environment, **variables, run_command.CARRIED: json.dumps(told)},
             **how,
         )
 

@@ -89,6 +89,7 @@ class Place(on_mpi.Engine):
     def start(self, launcher, port):
         job = launcher.job
         part = self.part_command(job, self.again)
+        each = os.environ.get("SLURM_CPUS_PER_TASK")  # which not every srun takes from there
         command = ["srun", "--kill-on-bad-exit=1", "--overlap"]
         if self.apart:
             # Two components of a heterogeneous step: ranks go on from one to the next.
@@ -102,6 +103,7 @@ class Place(on_mpi.Engine):
         for number, (nodes, tasks) in enumerate(components):
             command += [":"] if number else []
             command += ["--nodes=%d" % nodes, "--ntasks=%d" % tasks, "--distribution=cyclic"]
+            command += ["--cpus-per-task=" + each] if each else []
             command += part
         self.carry(launcher, port, "srun", command, {}, stdin=subprocess.PIPE)
 

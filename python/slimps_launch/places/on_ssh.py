@@ -6,6 +6,7 @@ end when the connection does. Variables travel through ssh's stdin: no command l
 SLIMPS_SSH is the ssh command, with options of its own.
 """
 
+import dataclasses
 import json
 import os
 import shlex
@@ -15,9 +16,9 @@ import subprocess
 from slimps_launch import carried
 from slimps_launch import errors
 from slimps_launch import job_trace
-from slimps_launch.places import here
 from slimps_launch.places import hosts
 from slimps_launch import network
+from slimps_launch.placement import process_group
 
 SECONDS_TO_CONNECT = 10
 OPTIONS = [
@@ -29,7 +30,15 @@ OPTIONS = [
     "-oServerAliveCountMax=3",
 ]
 # Variables of the launcher that the processes elsewhere get, too.
-PASSED = ("PATH", "PYTHONPATH", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "OMP_NUM_THREADS")
+PASSED = (
+    "PATH",
+    "PYTHONPATH",
+    "VIRTUAL_ENV",
+    "LD_LIBRARY_PATH",
+    "OMP_NUM_THREADS",
+    "GLOO_SOCKET_IFNAME",
+    "NCCL_SOCKET_IFNAME",
+)
 PASSED_PREFIXES = ("DMLC_", "SLIMPS_")
 
 
@@ -146,18 +155,6 @@ class Place:
             for node in carrier.carried.values():
                 environment = passed(os.environ)
                 rank = int(node.name[len(node.role) :])
-                if node.role == "worker":
-                    environment["DMLC_WORKER_ID"] = str(rank)
-                    environment.update(
-                        here.torch_group(
-                            rank,
-                            job.workers,
-                            workers.index(node.name),
-                            len(workers),
-                            master,
-                            first.about["port"],
-                        )
-                    )
                 environment.update(job.variables(node.role, self.address, port))
                 what = {
                     "name": node.name,
@@ -165,6 +162,16 @@ class Place:
                     "command": job.remote_server(rank) if node.role == "server" else job.worker,
                     "environment": environment,
                 }
+                if node.role == "worker":
+                    member = process_group.Member(
+                        rank,
+                        job.workers,
+                        workers.index(node.name),
+                        len(workers),
+                        master,
+                        first.about["port"],
+                    )
+                    what["member"] = dataclasses.asdict(member)
                 if job.keys:
                     environment["SLIMPS_SCHEDULER_KEY"] = job.keys.public["scheduler"]
                     what["key"] = job.keys.secret_file(node.name)

@@ -152,7 +152,8 @@ class DebTest(unittest.TestCase):
     def serve_two_jobs(self, system):
         variables = system.at("etc/default/slimps")
         job = re.sub("(DMLC_NUM_.*=)1", r"\g<1>2", python_wheel.read(variables))
-        port = r"\g<1>%d" % network.free_port()
+        with network.hold_port() as held:
+            port = r"\g<1>%d" % network.port_of(held)
         python_wheel.write(variables, re.sub("(DMLC_PS_ROOT_PORT=).*", port, job))
         units = [system.start_unit("slimps-scheduler.service", "/root/scheduler.log")]
         for rank in ("0", "1"):
