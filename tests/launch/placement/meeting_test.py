@@ -10,8 +10,11 @@ import unittest
 from unittest import mock
 
 from eventually import eventually
+from slimps_launch import engine
 from slimps_launch import errors
 from slimps_launch import network
+from slimps_launch import processes
+from slimps_launch import run_command
 from slimps_launch.placement import meeting
 from slimps_launch.placement import process_group
 
@@ -139,6 +142,34 @@ class MeetingTest(unittest.TestCase):
             port = network.port_of(other)
             with self.assertRaisesRegex(errors.LaunchError, "meet at 127.0.0.1:%d: Addr" % port):
                 meeting.Host("127.0.0.1", port, "job", 1, self.said.append)
+
+
+class PartTest(unittest.TestCase):
+    def part(self, rank):
+        seat = engine.Seat("mpirun", rank, 2, 0, 1, rank, 2, start="job")
+        options = mock.Mock(interface=None)
+        part = run_command.Part(seat, engine.plan(seat), options, ["true"])
+        part.address = "127.0.0.1"
+        self.runner = processes.Processes()
+        self.addCleanup(self.runner.put_back)
+        return part
+
+    def test_a_signal_ends_the_wait_for_the_others(self):
+        host = meeting.Host("127.0.0.1", 0, "job", 2, print)
+        part = self.part(0)
+        self.runner.events.put(15)
+        with self.assertRaises(processes.Stop) as stop:
+            part.meet(self.runner, print, host.port, "job")
+        self.assertEqual(15, stop.exception.number)
+
+    def test_a_host_that_stays_away_is_named_with_what_it_was_asked_for(self):
+        part = self.part(1)
+        with network.hold_port() as held, mock.patch.object(meeting, "PATIENCE", 0.0):
+            port = network.port_of(held)
+            with self.assertRaisesRegex(
+                errors.LaunchError, "worker1 does not learn its rank at 127.0.0.1:%d.*refus" % port
+            ), mock.patch("builtins.print"):
+                part.meet(self.runner, print, port, "job")
 
 
 def network_listener(port):
