@@ -7,8 +7,8 @@ LOCAL_RANK, LOCAL_WORLD_SIZE          its number among the workers of its machin
 MASTER_ADDR, MASTER_PORT              where rank 0 lets a script's own process group meet
 GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME  the network interface towards it, unless they are set
 
-All but the first are those of torchrun, so init_process_group() finds them. Ranks of a machine
-follow each other, as under torchrun.
+RANK to MASTER_PORT are torchrun's, so init_process_group() finds them. Ranks of a machine follow
+each other, as under torchrun.
 """
 
 import dataclasses
