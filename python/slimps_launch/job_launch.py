@@ -44,6 +44,7 @@ class Job:
         self.snapshots = None  # a restarts.Snapshots, if there are restarts
         self.kept = None  # the folder of the running job's snapshots
         self.worker_timeout = None  # seconds until it goes on without a worker; None: never
+        self.roster_timeout = None  # seconds until all nodes have come; None: the scheduler's own
         self.checkpoints = None  # a checkpoint.Folder, to which the whole job may go back
         self.start_timeout = 30.0  # seconds until the scheduler listens
         self.settle = 0.5  # seconds to wait after a failure for failures of others
@@ -63,6 +64,8 @@ class Job:
         flags = self.snapshots.of_scheduler(self.kept) if self.kept else []
         if self.worker_timeout:
             flags += ["--worker_timeout", str(self.worker_timeout)]
+        if self.roster_timeout:
+            flags += ["--roster_timeout_s", "%d" % self.roster_timeout]
         return self.scheduler + flags
 
     def key_variables(self, name):

@@ -10,6 +10,7 @@ from slimps_launch import errors
 from slimps_launch.places import hosts
 from slimps_launch import job_launch
 from slimps_launch import network
+from slimps_launch.places import on_mpi
 from slimps_launch.places import on_slurm
 from slimps_launch import run_command
 
@@ -163,6 +164,14 @@ class PlanTest(unittest.TestCase):
             ):
                 run_command.run(options, ["true"], job, variables, mock.Mock())
             self.assertEqual(grace, job.end_grace)
+
+
+class SchedulerTest(unittest.TestCase):
+    def test_beside_an_engine_it_is_more_patient_than_the_meeting(self):
+        job = job_launch.Job(["scheduler"], [], ["true"], 2, 2)
+        self.assertEqual(["scheduler"], job.scheduler_command())
+        on_mpi.Engine().find_scheduler(mock.Mock(job=job))
+        self.assertEqual(["scheduler", "--roster_timeout_s", "660"], job.scheduler_command())
 
 
 class HostsTest(unittest.TestCase):

@@ -20,6 +20,8 @@ from slimps_launch.places import on_ssh
 from slimps_launch import run_command
 from slimps_launch.placement import meeting
 
+TO_JOIN = 60.0  # seconds from the end of the meeting until all nodes are at the scheduler
+
 
 class Engine:
     """A place in which one command of an engine starts all servers and workers."""
@@ -28,6 +30,8 @@ class Engine:
     carrier = carried.Carrier
 
     def find_scheduler(self, launcher):
+        # It starts before the meeting, which says better who is missing.
+        launcher.job.roster_timeout = meeting.PATIENCE + TO_JOIN
         return launcher.announce_scheduler()
 
     def carry(self, launcher, port, name, command, environment, **how):
