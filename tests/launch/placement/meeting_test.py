@@ -181,7 +181,7 @@ def network_listener(port):
 
 
 class VariablesTest(unittest.TestCase):
-    MEMBER = process_group.Member(3, 4, 1, 2, "127.0.1.1", 4711)
+    MEMBER = process_group.Member(3, 4, 3, 4, "127.0.1.1", 4711)
 
     def test_they_are_torchrun_s_and_name_the_interface(self):
         self.assertEqual(
@@ -189,8 +189,8 @@ class VariablesTest(unittest.TestCase):
                 "DMLC_WORKER_ID": "3",
                 "RANK": "3",
                 "WORLD_SIZE": "4",
-                "LOCAL_RANK": "1",
-                "LOCAL_WORLD_SIZE": "2",
+                "LOCAL_RANK": "3",
+                "LOCAL_WORLD_SIZE": "4",
                 "MASTER_ADDR": "127.0.1.1",
                 "MASTER_PORT": "4711",
                 "GLOO_SOCKET_IFNAME": "lo",
@@ -198,6 +198,12 @@ class VariablesTest(unittest.TestCase):
             },
             process_group.variables(self.MEMBER, {}),
         )
+
+    def test_the_loopback_is_no_interface_towards_other_machines(self):
+        one_of_two = dataclasses.replace(self.MEMBER, local_rank=1, local_size=2)
+        for given in ({}, {"DMLC_INTERFACE": "lo"}):
+            found = process_group.variables(one_of_two, given)
+            self.assertEqual([], [name for name in found if name.endswith("_SOCKET_IFNAME")])
 
     def test_the_user_s_interfaces_come_first(self):
         given = {"DMLC_INTERFACE": "eth7", "NCCL_SOCKET_IFNAME": "ib"}
