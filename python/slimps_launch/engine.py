@@ -26,7 +26,8 @@ class Seat:
     node: int
     nodes: int  # 0: the engine does not say
     restart: int = 0
-    start: str = ""  # names this start of the job; another start has another name
+    # Names this start of the job; another start has another name, where the engine says one.
+    start: str = ""
 
 
 def _number(environment, name, default=None):
@@ -58,11 +59,12 @@ def _torchrun(get, number):
     )
 
 
-def _evenly(engine, rank, size, local_rank, local_size):
+def _evenly(engine, rank, size, local_rank, local_size, start):
     """A seat where the engine does not number the nodes, but fills one after the other evenly."""
     even = size % local_size == 0 and rank % local_size == local_rank
     nodes = size // local_size if even else 0
-    return Seat(engine, rank, size, local_rank, local_size, rank // local_size, nodes)
+    node = rank // local_size
+    return Seat(engine, rank, size, local_rank, local_size, node, nodes, start=start)
 
 
 def _openmpi(get, number):
@@ -74,6 +76,7 @@ def _openmpi(get, number):
         number("OMPI_COMM_WORLD_SIZE"),
         number("OMPI_COMM_WORLD_LOCAL_RANK"),
         number("OMPI_COMM_WORLD_LOCAL_SIZE"),
+        get("PMIX_NAMESPACE"),
     )
 
 
@@ -106,10 +109,11 @@ def _pmi(get, number):
             number("PMI_SIZE"),
             number("MPI_LOCALRANKID", 0),
             number("MPI_LOCALNRANKS", number("PMI_SIZE")),
+            get("PMI_JOBID"),
         )
     if get("PMIX_RANK"):
         # PMIx itself says no more than the rank in variables.
-        return Seat("PMIx", number("PMIX_RANK"), 0, 0, 1, 0, 1)
+        return Seat("PMIx", number("PMIX_RANK"), 0, 0, 1, 0, 1, start=get("PMIX_NAMESPACE"))
     return None
 
 
@@ -118,7 +122,9 @@ def _kubernetes(get, number):
     if not (get("JOB_COMPLETION_INDEX") or pod):
         return None
     index = number("JOB_COMPLETION_INDEX", pod and int(pod.group(1)))
-    return Seat("Kubernetes", index, 0, 0, 1, index, 1)
+    # With an index of its own, a pod may have its node's name, which says nothing of the job.
+    start = "" if get("JOB_COMPLETION_INDEX") else get("HOSTNAME")[: pod.start()]
+    return Seat("Kubernetes", index, 0, 0, 1, index, 1, start=start)
 
 
 def seat(environment):

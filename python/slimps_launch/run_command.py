@@ -36,7 +36,7 @@ from slimps_launch.placement import process_group
 # Set by slimps launch, which shows the lines and says why a job failed: a JSON with its host name,
 # its PATH, which mpirun may change, and the meeting's job and port.
 CARRIED = "SLIMPS_CARRIED"
-PATIENCE = 60.0  # seconds to wait for the scheduler's address
+PATIENCE = 60.0  # seconds to wait for the scheduler's address under torchrun
 SAY_WAITING = 10.0  # seconds until a line says what is waited for
 
 
@@ -85,14 +85,14 @@ class Part:
         if self.seat.engine == "torchrun":
             return self._meet_by_store(launcher)
         self.address, port = self._known()
-        self._wait_for_name(launcher)
-        if not self.plan.scheduler:
-            self.meet(launcher, launcher.say, port, self.seat.start)
-            return port
         count = self.seat.size or self.plan.workers + self.plan.servers
+        job = "%s of %d" % (self.seat.start, count)
+        if not self.plan.scheduler:
+            self.meet(launcher, launcher.say, port, job)
+            return port
         own = self.address if self.address == "127.0.0.1" else ""
-        host = meeting.Host(own, port, self.seat.start, count, launcher.say)
-        self.meet(launcher, launcher.say, host.port, self.seat.start)
+        host = meeting.Host(own, port, job, count, launcher.say)
+        self.meet(launcher, launcher.say, host.port, job)
         return launcher.announce_scheduler(port)
 
     def _known(self):
@@ -176,7 +176,10 @@ class Part:
         return address
 
     def _wait_for_name(self, launcher):
-        """Waits until the scheduler's host has an address: a pod's name comes with the pod."""
+        """Waits until the scheduler's host has an address: a pod's name comes with the pod.
+
+        Under torchrun alone: the meeting waits for the name, too, and for longer.
+        """
 
         def known():
             try:

@@ -81,6 +81,19 @@ class SeatTest(unittest.TestCase):
         again = engine.seat({**SLURM, "SLURM_RESTART_COUNT": "1"})
         self.assertNotEqual(again.start, engine.seat(SLURM).start)
 
+    def test_another_job_has_another_name_where_the_engine_says_one(self):
+        pmi = {"PMI_RANK": "0", "PMI_SIZE": "1"}
+        for variables, name in (
+            ({**OPENMPI, "PMIX_NAMESPACE": "17"}, "17"),
+            (OPENMPI, ""),
+            ({**pmi, "PMI_JOBID": "18"}, "18"),
+            ({"PMIX_RANK": "5", "PMIX_NAMESPACE": "19"}, "19"),
+            ({"KUBERNETES_SERVICE_HOST": "10.0.0.1", "HOSTNAME": "train-a-2"}, "train-a"),
+            # In the node's network, whose names differ.
+            ({"KUBERNETES_SERVICE_HOST": "h", "HOSTNAME": "n-2", "JOB_COMPLETION_INDEX": "2"}, ""),
+        ):
+            self.assertEqual(name, engine.seat(variables).start)
+
     def test_mpirun_inside_of_a_slurm_job_counts(self):
         self.assertEqual("mpirun", engine.seat({**SLURM, **OPENMPI}).engine)
         mpich = {"PMI_RANK": "0", "PMI_SIZE": "4", "MPI_LOCALNRANKS": "2"}

@@ -162,6 +162,26 @@ class PartTest(unittest.TestCase):
             part.meet(self.runner, print, host.port, "job")
         self.assertEqual(15, stop.exception.number)
 
+    def test_a_name_may_come_while_it_waits_as_a_pod_s_does(self):
+        host = meeting.Host("127.0.0.1", 0, "job of 2", 2, print)
+        part = self.part(1)
+        part.options.scheduler = ("pod-0.digits", host.port)
+        self.runner.say = print
+        unknown = [socket.gaierror(socket.EAI_NONAME, "unknown") for _ in range(3)]
+        known = socket.getaddrinfo
+
+        def resolved(name, *more):
+            if name == "pod-0.digits" and unknown:
+                raise unknown.pop()
+            return known("127.0.0.1", *more)
+
+        with mock.patch.object(socket, "getaddrinfo", resolved):
+            told = dataclasses.replace(hello(0, 1), job="job of 2")
+            meeting.Visit("127.0.0.1", host.port, told, lambda: None)
+            self.assertEqual(host.port, part.find_scheduler(self.runner))
+        self.assertEqual([], unknown)
+        self.assertEqual((1, 2), (part.member.rank, part.member.size))
+
     def test_a_host_that_stays_away_is_named_with_what_it_was_asked_for(self):
         part = self.part(1)
         with network.hold_port() as held, mock.patch.object(meeting, "PATIENCE", 0.0):
