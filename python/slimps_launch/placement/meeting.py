@@ -16,6 +16,7 @@ are ignored.
 import contextlib
 import dataclasses
 import json
+import resource
 import socket
 import threading
 import time
@@ -26,8 +27,10 @@ from slimps_launch.placement import process_group
 
 PATIENCE = 600.0  # seconds until all have come: images are pulled, file systems are slow
 SAY_WAITING = 10.0  # seconds until a line names those that have not come
-SECONDS_TO_SPEAK = 5.0  # in which a part has sent its line
-RETRY = 0.2  # seconds between two tries to reach the host
+SECONDS_TO_CONNECT = 5.0  # and to take the answer
+SECONDS_TO_SPEAK = 1.0  # in which a part has sent its line: the others wait
+RETRY = 0.2  # seconds between two tries to reach the host, or to accept
+OTHER_FILES = 256  # that a process has open beside its connections
 LONGEST = 4096  # bytes of a line
 
 
@@ -55,6 +58,8 @@ class Hello:
                 raise ValueError("%s: expected a %s" % (field.name, field.type))
         network.is_loopback(found.address)
         network.is_loopback(found.host)
+        if not (found.machine.isascii() and found.machine.isprintable()):
+            raise ValueError("machine: expected a name")
         return found
 
 
@@ -96,6 +101,7 @@ class Host:
         self.count = count
         self.say = say
         self.there = {}  # the Hello and the connection of each part
+        _raise_files_limit(count + OTHER_FILES)
         self.listener = socket.socket()
         self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -112,18 +118,27 @@ class Host:
 
     def _run(self):
         say_at = time.monotonic() + SAY_WAITING
+        has_said = False  # why it cannot accept
         while len(self.there) < self.count:
             self.listener.settimeout(max(0.01, say_at - time.monotonic()) if say_at else None)
             try:
-                self._receive(self.listener.accept()[0])
+                connection = self.listener.accept()[0]
             except socket.timeout:
                 say_at = None
                 self._say_missing()
+            except OSError as error:
+                if not has_said:
+                    self.say("slimps: where the processes meet: %s; trying again" % error.strerror)
+                has_said = True
+                time.sleep(RETRY)
+            else:
+                self._receive(connection)
         self.listener.close()  # before anybody uses the port otherwise
         found = members([hello for hello, _ in self.there.values()])
         for part, (_, connection) in self.there.items():
             answer = dataclasses.asdict(found[part]) if found[part] else {}
             with contextlib.suppress(OSError), connection:
+                connection.settimeout(SECONDS_TO_CONNECT)
                 connection.sendall(json.dumps(answer).encode("ascii") + b"\n")
 
     def _say_missing(self):
@@ -142,10 +157,9 @@ class Host:
         )
 
     def _receive(self, connection):
-        connection.settimeout(SECONDS_TO_SPEAK)
         try:
-            hello = Hello.parse(_line(connection))
-        except (OSError, ValueError):  # it has gone, or is no part of a job
+            hello = Hello.parse(_line(connection, SECONDS_TO_SPEAK))
+        except (OSError, RecursionError, ValueError):  # it has gone, or is no part of a job
             connection.close()
             return
         if hello.job != self.job or not 0 <= hello.part < self.count:
@@ -154,10 +168,28 @@ class Host:
         self.there[hello.part] = (hello, connection)
 
 
-def _line(connection):
-    """Returns the line that the other side sends. ValueError: it is too long, or has no end."""
+def _raise_files_limit(wanted):
+    """Lets this process have `wanted` open files, or as many as it may.
+
+    No more: the programs that it starts inherit the limit, and some go through all numbers.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, hard), hard))
+
+
+def _line(connection, seconds):
+    """Returns the line that the other side sends.
+
+    OSError, ValueError: it does not come as a whole in that time, or is too long.
+    """
+    deadline = time.monotonic() + seconds
     line = b""
     while not line.endswith(b"\n"):
+        left = deadline - time.monotonic()
+        if left <= 0.0:
+            raise ValueError("no line in time")
+        connection.settimeout(left)
         more = connection.recv(LONGEST)
         line += more
         if not more or len(line) > LONGEST:
@@ -181,18 +213,25 @@ class Visit:
 
     def _run(self, where, tell, when_done):
         deadline = time.monotonic() + PATIENCE
-        while not self.done:
-            try:
-                self.member = self._ask(where, tell, deadline)
-                self.done = True
-            except (OSError, TypeError, ValueError) as error:  # nobody is there, or somebody else
-                self.error = error
-                self.done = time.monotonic() > deadline
-                time.sleep(RETRY)
-        when_done()
+        try:
+            while not self.done:
+                try:
+                    self.member = self._ask(where, tell, deadline)
+                    self.done = True
+                # Nobody is there, or has this name yet; or it is somebody else.
+                except (OSError, RecursionError, TypeError, ValueError) as error:
+                    self.error = error
+                    self.done = time.monotonic() > deadline
+                    time.sleep(RETRY)
+        except BaseException as error:
+            self.error = error
+            raise
+        finally:
+            self.done = True
+            when_done()
 
     def _ask(self, where, tell, deadline):
-        with socket.create_connection(where, timeout=SECONDS_TO_SPEAK) as connection:
+        with socket.create_connection(where, timeout=SECONDS_TO_CONNECT) as connection:
             self.error = None
             told = dataclasses.replace(
                 tell,
@@ -200,6 +239,5 @@ class Visit:
                 host=connection.getpeername()[0],
             )
             connection.sendall(json.dumps(dataclasses.asdict(told)).encode("ascii") + b"\n")
-            connection.settimeout(max(RETRY, deadline - time.monotonic()))
-            answer = json.loads(_line(connection))
+            answer = json.loads(_line(connection, max(RETRY, deadline - time.monotonic())))
         return process_group.Member(**answer) if answer else None

@@ -6,6 +6,7 @@ import errno
 import json
 import queue
 import socket
+import time
 import unittest
 from unittest import mock
 
@@ -97,6 +98,7 @@ class MeetingTest(unittest.TestCase):
             b"[]\n",
             b"{}\n",
             b"x" * 9000,
+            b"[" * 4000 + b"\n",
             b"GET / HTTP/1.1\r\n\r\n",
             json.dumps({**good, "job": "another"}).encode() + b"\n",
             json.dumps({**good, "part": 2}).encode() + b"\n",
@@ -104,8 +106,10 @@ class MeetingTest(unittest.TestCase):
             json.dumps({**good, "part": True}).encode() + b"\n",
             json.dumps({**good, "port": "1"}).encode() + b"\n",
             json.dumps({**good, "address": "x"}).encode() + b"\n",
+            json.dumps({**good, "machine": "\ud800"}).encode() + b"\n",
         ):
-            with self.subTest(line[:40]), socket.create_connection(("127.0.0.1", host.port)) as to:
+            where = ("127.0.0.1", host.port)
+            with self.subTest(line[:40]), socket.create_connection(where, timeout=60) as to:
                 to.sendall(line)
                 to.shutdown(socket.SHUT_WR)
                 try:
@@ -115,6 +119,55 @@ class MeetingTest(unittest.TestCase):
         self.assertEqual({}, host.there)
         visits = [self.visit(host, 0), self.visit(host, 1)]
         self.assertEqual({0, 1}, {self.done.get(timeout=60) for _ in visits})
+
+    def test_who_speaks_too_slowly_is_left(self):
+        with mock.patch.object(meeting, "SECONDS_TO_SPEAK", 0.2):
+            host = self.host(1)
+            with socket.create_connection(("127.0.0.1", host.port)) as to:
+                with self.assertRaises(OSError):
+                    for _ in range(1200):  # 60 s, and shorter than the longest line
+                        to.sendall(b"x")
+                        time.sleep(0.05)
+        self.visit(host, 0)
+        self.assertEqual(0, self.done.get(timeout=60))
+
+    def test_without_files_for_connections_it_says_so_once_and_goes_on(self):
+        full = [OSError(errno.EMFILE, "Too many open files") for _ in range(3)]
+        accept = socket.socket.accept
+
+        def accepted(listener):
+            if full:
+                raise full.pop()
+            return accept(listener)
+
+        with mock.patch.object(socket.socket, "accept", accepted):
+            self.visit(self.host(1), 0)
+            self.assertEqual(0, self.done.get(timeout=60))
+        self.assertEqual(
+            ["slimps: where the processes meet: Too many open files; trying again"], self.said
+        )
+
+    def test_there_may_be_a_file_for_each_part(self):
+        for count, limit in ((2, 258), (900, 1000)):
+            with mock.patch.object(meeting, "resource") as resource:
+                resource.getrlimit.return_value = (100, 1000)
+                self.host(count)
+            resource.setrlimit.assert_called_once_with(resource.RLIMIT_NOFILE, (limit, 1000))
+
+    def test_a_host_that_answers_something_else_or_a_mistake_of_ours_ends_the_visit(self):
+        with network_listener(0) as other, mock.patch.object(meeting, "PATIENCE", 0.0):
+            visit = self.visit(mock.Mock(port=network.port_of(other)), 0)
+            with other.accept()[0] as connection:
+                connection.sendall(b"[" * 4000 + b"\n")
+                self.done.get(timeout=60)
+        self.assertIsInstance(visit.error, RecursionError)
+        with mock.patch.object(meeting.Visit, "_ask", side_effect=KeyError("mine")), mock.patch(
+            "threading.excepthook"
+        ):
+            visit = self.visit(mock.Mock(port=1), 0)
+            self.done.get(timeout=60)
+        self.assertTrue(visit.done)
+        self.assertIsInstance(visit.error, KeyError)
 
     def test_who_has_not_come_is_named(self):
         with mock.patch.object(meeting, "SAY_WAITING", 0.1):
