@@ -2,6 +2,9 @@
 // Whole jobs that are saved in a folder and resumed by another cluster.
 #include <gtest/gtest.h>
 
+#include <optional>
+#include <vector>
+
 #include "tests/cluster/in_process_cluster.h"
 #include "tests/cluster/recovery/saved_job.h"
 
@@ -44,6 +47,24 @@ TEST(Checkpoint, RandomAndStatefulCodecsResume) {
 TEST(Checkpoint, PhasesResume) { ExpectResumes(MakeJob("powersgd")); }
 
 // Without codecs the bits do not depend on the cut.
+TEST(Checkpoint, AMeasuredTableIsUsedAgain) {
+  Job job = MakeJob("1bit");
+  job.cluster.store.fixed_threshold_bytes = std::nullopt;
+  job.cluster.store.pre_steps = 6;
+  job.save = NewFolder("measured");
+  job.save_after = job.to = 8;
+  Train(job);
+  job.load = job.save;
+  InProcessCluster(job.cluster).RunWorkers([&](KVStore& store) {
+    std::vector<std::vector<float>> weights;
+    ASSERT_NO_FATAL_FAILURE(Begin(store, job, &weights));
+    ASSERT_STATUS_OK(store.Load(job.load).status());
+    EXPECT_TRUE(store.codec_map().has_value());
+    EXPECT_FALSE(store.measuring());
+    ASSERT_NO_FATAL_FAILURE(Step(store, job, /*round=*/9, &weights));
+  });
+}
+
 TEST(Checkpoint, OtherPartitionsResume) {
   for (const uint32_t partition_bytes : {700, 1500, 100000}) {
     Job job = MakeJob("none");
