@@ -40,7 +40,8 @@ def of_ddp(script, norm):
     with tempfile.TemporaryDirectory(prefix="slimps-test-") as folder:
         found = losses(TORCHRUN, script, "ddp", folder, norm)
     trained = [loss for what, loss in found.items() if what.endswith("loss")]
-    assert len(trained) >= 6 and trained[-1] < trained[0], "it learns: %s" % found
+    half = len(trained) // 2
+    assert half >= 3 and sum(trained[half:]) < sum(trained[:half]), "it learns: %s" % found
     return found
 
 
@@ -65,5 +66,5 @@ def test_training_saving_and_resuming_equal_ddps(script, way, norm, tmp_path):
         files = {"model.safetensors", "optimizer.pt", "scheduler.pt", "trainer_state.json"}
         assert files <= set(os.listdir(checkpoint))
     resumed = losses(UNDER_TORCHRUN, script, way, str(tmp_path / "resumed"), norm, checkpoint)
-    assert max(resumed) == max(expected)
+    assert list(resumed)[-1] == list(expected)[-1]
     assert resumed == pytest.approx({what: expected[what] for what in resumed}, abs=2e-6)
