@@ -178,6 +178,34 @@ TEST_P(RankReturnTest, ABroadcastOfBytesIsAnsweredAsItWasBeforeOrRefused) {
   }
 }
 
+TEST_P(RankReturnTest, WhoReturnsBeforeABroadcastOfBytesTakesPart) {
+  const auto broadcast = [](KVStore* store) {
+    std::vector<std::byte> bytes(5, std::byte{static_cast<uint8_t>(store->rank())});
+    const std::vector<std::span<std::byte>> buffers = {bytes};
+    ASSERT_STATUS_OK(store->BroadcastBytes(buffers).status());
+    EXPECT_EQ(bytes, std::vector<std::byte>(5, std::byte{0}));
+  };
+  InProcessCluster cluster(Options());
+  const auto train = [&](KVStore* store) {
+    ASSERT_NO_FATAL_FAILURE(broadcast(store));
+    Train(1, 2, store);
+    ASSERT_STATUS_OK(store->Close());
+  };
+  Thread lives("lives", [&] {
+    const auto store = cluster.JoinWorker(1 - dies());
+    ASSERT_STATUS_OK(store.status());
+    Start(1, store->get());
+    train(store->get());
+  });
+  Return(
+      &cluster, [](KVStore*) {},
+      [&](KVStore* store) {
+        Start(1, store);
+        train(store);
+      });
+  lives.Join();
+}
+
 TEST_P(RankReturnTest, AlsoInTheFirstRound) {
   Run(/*round=*/1);
   EXPECT_EQ(a_, 3 * 3);

@@ -152,8 +152,11 @@ absl::StatusOr<std::vector<bool>> BroadcastBytes(std::span<const std::span<std::
   }
   SLIMPS_ASSIGN_OR_RETURN(const std::vector<double> rank_0, node->Sum(kWhat, told));
   absl::Status fits;
-  const bool returns = node->returning();
-  std::vector<double> differs(2 + count);  // whether this worker takes bytes, whether it cannot
+  // Whether this worker takes bytes, whether it cannot, which of the buffers, and what each worker
+  // has drawn: the scheduler answers a worker that was started again with the sums of before.
+  std::vector<double> differs(2 + count + options.num_workers);
+  double& drawn = differs[2 + count + node->rank()];
+  drawn = static_cast<double>(DrawIncarnation().low >> 12);
   for (size_t i = 0; i < count; ++i) {
     const double bytes = rank_0[1 + kNumbersEach * i];
     if (bytes != static_cast<double>(buffers[i].size())) {
@@ -166,21 +169,25 @@ absl::StatusOr<std::vector<bool>> BroadcastBytes(std::span<const std::span<std::
       continue;
     }
     differs[2 + i] = differs[0] = 1;
-    if (!returns) continue;
-    // The scheduler remembers what the others said; they do not take part again.
-    fits.Update(absl::FailedPreconditionError(
-        absl::StrCat(kWhat, ": buffer ", i, " of worker ", node->rank(),
-                     ", which was started again: expected the bytes that worker 0 had at first (as "
-                     "of a checkpoint that all read), got others")));
   }
-  if (!fits.ok()) differs[1] = 1;
   const bool takes = differs[0] > 0;
+  const absl::Status too_late = absl::FailedPreconditionError(
+      absl::StrCat(kWhat, ": worker ", node->rank(), " was started again with other bytes than ",
+                   gives ? "before" : "worker 0 has",
+                   " and the others do not take part again; expected equal "
+                   "ones, as of a checkpoint that all read"));
+  if (gives && takes) fits.Update(too_late);  // others have its hashes of before
+  if (!fits.ok()) differs[1] = 1;
   SLIMPS_ASSIGN_OR_RETURN(const std::vector<double> all, node->Sum(kWhat, differs));
   SLIMPS_RETURN_IF_ERROR(fits);
-  if (returns) return std::vector<bool>(count);
+  if (all[2 + count + node->rank()] != drawn) {
+    if (takes) return too_late;
+    return std::vector<bool>(count);
+  }
   if (all[1] > 0) {
-    return absl::AbortedError(
-        absl::StrCat(kWhat, ": ", all[1], " other workers have buffers of other sizes"));
+    return absl::AbortedError(absl::StrCat(kWhat, ": ", all[1],
+                                           " other workers have buffers of other sizes, or were "
+                                           "started again with other bytes"));
   }
   std::vector<bool> written(count);
   Stream stream;

@@ -23,7 +23,9 @@ namespace slimps {
 
 // Collective. Returns which buffers were written. The calling thread waits.
 // InvalidArgument: rank 0 has another number of buffers, or one of another size (names it).
-// Aborted: so it is on another worker.
+// FailedPrecondition: this worker was started again after the broadcast, or is rank 0 in the middle
+// of it, and has other bytes than before.
+// Aborted: another worker had one of these errors.
 // Otherwise an error of WorkerNode::Sum or WorkerNode::ExchangeWith.
 [[nodiscard]] absl::StatusOr<std::vector<bool>> BroadcastBytes(
     std::span<const std::span<std::byte>> buffers, const KVStoreOptions& options, WorkerNode* node);
