@@ -152,8 +152,9 @@ absl::StatusOr<std::vector<bool>> BroadcastBytes(std::span<const std::span<std::
   }
   SLIMPS_ASSIGN_OR_RETURN(const std::vector<double> rank_0, node->Sum(kWhat, told));
   absl::Status fits;
-  // Whether this worker takes bytes, whether it cannot, which of the buffers, and what each worker
-  // has drawn: the scheduler answers a worker that was started again with the sums of before.
+  // Four parts: this worker takes bytes (0 or 1), it cannot (0 or 1), the buffers that differ, and
+  // what each worker has drawn. The scheduler answers a worker that was started again with the sums
+  // of before; the drawn number tells it so.
   std::vector<double> differs(2 + count + options.num_workers);
   double& drawn = differs[2 + count + node->rank()];
   drawn = static_cast<double>(DrawIncarnation().low >> 12);
