@@ -73,6 +73,10 @@ def main(way, folder, norm, checkpoint=None):
     if way == "servers":
         optimizer.close()
     torch.distributed.destroy_process_group()
+    if way == "ddp":
+        # The end of DDP's model may hang: it joins gloo's thread, which then waits for Python's lock.
+        sys.stdout.flush()
+        os._exit(0)
 
 
 if __name__ == "__main__":
