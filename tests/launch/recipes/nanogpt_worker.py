@@ -89,7 +89,7 @@ def main(way, folder, norm, checkpoint=None):
         optimizer.close()
     torch.distributed.destroy_process_group()
     if way == "ddp":
-        # The end of DDP's model may hang: it joins gloo's thread, which then waits for Python's lock.
+        # The end of DDP's model may hang: it joins gloo's thread, which waits for Python's lock.
         sys.stdout.flush()
         os._exit(0)
 
