@@ -54,7 +54,11 @@ DEFINE_string(allow_file, "",
               "(environment: SLIMPS_ALLOW_FILE)");
 DEFINE_int32(heartbeat_interval_ms, 1000, "how often each node tells the scheduler that it lives");
 DEFINE_int32(heartbeat_timeout_ms, 10000, "how long a node may be silent before the job fails");
-DEFINE_int32(roster_timeout_s, 60, "how long to wait for all nodes to come");
+DEFINE_int32(roster_timeout_s, 600,
+             "how long to wait for all nodes to come (environment: SLIMPS_JOIN_TIMEOUT_S)");
+DEFINE_int32(timeout_s, 1800,
+             "how long a worker's call waits for others that live, unless its program says "
+             "(environment: SLIMPS_TIMEOUT_S)");
 
 DEFINE_int32(restart_timeout_s, 0,
              "how long to wait for a node that is gone to be started again, 0: the job fails");
@@ -94,6 +98,8 @@ SchedulerOptions OptionsFromFlags() {
   TakeFromEnvironment("key_file", "SLIMPS_KEY_FILE");
   TakeFromEnvironment("allow_file", "SLIMPS_ALLOW_FILE");
   TakeFromEnvironment("trace", "SLIMPS_TRACE");
+  TakeFromEnvironment("roster_timeout_s", "SLIMPS_JOIN_TIMEOUT_S");
+  TakeFromEnvironment("timeout_s", "SLIMPS_TIMEOUT_S");
   if (FLAGS_key_file.empty() != FLAGS_allow_file.empty()) {
     DieOfUsage("--key_file and --allow_file go together, got one of them");
   }
@@ -102,6 +108,7 @@ SchedulerOptions OptionsFromFlags() {
   CheckRange("heartbeat_interval_ms", FLAGS_heartbeat_interval_ms, 1, 3600'000);
   CheckRange("heartbeat_timeout_ms", FLAGS_heartbeat_timeout_ms, 1, 3600'000);
   CheckRange("roster_timeout_s", FLAGS_roster_timeout_s, 1, 1000'000);
+  CheckRange("timeout_s", FLAGS_timeout_s, 1, 1000'000);
   CheckRange("restart_timeout_s", FLAGS_restart_timeout_s, 0, 1000'000);
   CheckRange("worker_timeout", FLAGS_worker_timeout, 0, 1000'000);
   if (FLAGS_heartbeat_timeout_ms < 2 * FLAGS_heartbeat_interval_ms) {
@@ -116,6 +123,7 @@ SchedulerOptions OptionsFromFlags() {
   options.heartbeat_interval = absl::Milliseconds(FLAGS_heartbeat_interval_ms);
   options.heartbeat_timeout = absl::Milliseconds(FLAGS_heartbeat_timeout_ms);
   options.roster_timeout = absl::Seconds(FLAGS_roster_timeout_s);
+  options.timeout = absl::Seconds(FLAGS_timeout_s);
   options.restart_timeout = absl::Seconds(FLAGS_restart_timeout_s);
   options.worker_timeout = absl::Seconds(FLAGS_worker_timeout);
   options.has_journal = !FLAGS_journal.empty();
@@ -141,6 +149,9 @@ std::string ChooseBind(const std::string& bind, const std::string& uri) {
   const bool from_uri = bind.empty() && !uri.empty();
   const std::string source = from_uri ? "DMLC_PS_ROOT_URI=" : "--bind=";
   const std::string chosen = from_uri ? uri : bind.empty() ? "127.0.0.1" : bind;
+  if (const absl::Status reached = CheckName(chosen); !reached.ok()) {
+    LOG(WARNING) << source << reached.message();
+  }
   const bool is_open = !IsLoopback(ResolveForBind(chosen));
   if (is_open && FLAGS_key_file.empty() && !FLAGS_insecure) {
     DieOfUsage(absl::StrCat(source, chosen,

@@ -23,6 +23,13 @@ uint32_t Millis(absl::Duration duration) {
       std::clamp<int64_t>(absl::ToInt64Milliseconds(duration), 1, int64_t{1} << 31));
 }
 
+// Returns the time that a call waits at least: twice as long as a node may be gone, since one that
+// comes back has to catch up.
+uint32_t LeastTimeoutMs(const SchedulerOptions& options) {
+  const absl::Duration gone = std::max(options.restart_timeout, options.worker_timeout);
+  return gone == absl::ZeroDuration() ? 0 : Millis(2 * (options.heartbeat_timeout + gone));
+}
+
 }  // namespace
 
 SchedulerState::SchedulerState(SchedulerOptions options, SteadyTime now, const WallAnchor& wall)
@@ -160,6 +167,8 @@ void SchedulerState::Welcome(PeerId to, uint64_t request_id, const Member& membe
   welcome->set_rank(member.entry.node().rank());
   welcome->set_heartbeat_interval_ms(Millis(options_.heartbeat_interval));
   welcome->set_heartbeat_timeout_ms(Millis(options_.heartbeat_timeout));
+  welcome->set_timeout_ms(Millis(options_.timeout));
+  welcome->set_least_timeout_ms(LeastTimeoutMs(options_));
   welcome->set_restarts(member.entry.restarts());
   welcome->set_wants_reports(options_.wants_reports);
   const bool wants_decision = member.entry.restarts() > 0 && agreements_.Decided() != nullptr;

@@ -48,7 +48,9 @@ struct SchedulerOptions {
   uint32_t num_servers = 1;
   absl::Duration heartbeat_interval = absl::Seconds(1);
   absl::Duration heartbeat_timeout = absl::Seconds(10);
-  absl::Duration roster_timeout = absl::Seconds(60);
+  absl::Duration roster_timeout = absl::Seconds(600);
+  // How long a worker's call waits for others that live (Welcome.timeout_ms).
+  absl::Duration timeout = absl::Seconds(1800);
   // How long the job waits for a lost node to be started again. 0: its loss ends the job.
   absl::Duration restart_timeout = absl::ZeroDuration();
   // How long it waits for a lost worker before it goes on without that. 0: as for other nodes.

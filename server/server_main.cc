@@ -67,7 +67,9 @@ DEFINE_string(same_host, "shm",
               "shm (a local socket, payloads in shared memory), "
               "ipc (a local socket) or tcp (nothing)");
 DEFINE_int32(shard_threads, 1, "threads that sum and step, each for its own partitions");
-DEFINE_int32(join_timeout_s, 60, "how long to wait for the scheduler and the other nodes");
+DEFINE_int32(join_timeout_s, 600,
+             "how long to wait for the scheduler and the other nodes (environment: "
+             "SLIMPS_JOIN_TIMEOUT_S)");
 DEFINE_int32(max_weight_gib, 64, "refuse keys beyond this much memory of fp32 weights");
 DEFINE_int32(max_waiting_gib, 4,
              "how much memory pushes of incomplete rounds may take; workers are told to try again "
@@ -105,6 +107,7 @@ void SettleFlags() {
     DieOfUsage(absl::StrCat("--same_host=", same_host.status().message()));
   }
   CheckRange("shard_threads", FLAGS_shard_threads, 1, 256);
+  TakeFromEnvironment("join_timeout_s", "SLIMPS_JOIN_TIMEOUT_S");
   CheckRange("join_timeout_s", FLAGS_join_timeout_s, 1, 1000'000);
   CheckRange("max_weight_gib", FLAGS_max_weight_gib, 1, 1 << 20);
   CheckRange("max_waiting_gib", FLAGS_max_waiting_gib, 1, 1 << 20);
@@ -148,6 +151,10 @@ absl::StatusOr<std::string> BindChecked(Transport* transport) {
   SLIMPS_ASSIGN_OR_RETURN(Address address, ParseAddress(bound));
   if (!IsLoopback(address.host)) RefuseOpen(absl::StrCat("--bind=", bind, " (", bound, ")"));
   RefuseUnreachable(address.host, own);
+  if (const absl::Status reached = CheckName(FLAGS_root_uri);
+      IsLoopback(address.host) && FLAGS_node_host.empty() && !reached.ok()) {
+    LOG(WARNING) << "workers are told " << bound << ": --root_uri=" << reached.message();
+  }
   if (!FLAGS_node_host.empty()) address.host = FLAGS_node_host;
   if (address.host == "0.0.0.0" || address.host == "[::]" || address.host == "::") {
     DieOfUsage(absl::StrCat("--bind=", bind,

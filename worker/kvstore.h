@@ -388,6 +388,9 @@ class KVStore {
   // the store fails.
   virtual void Abort(const absl::Status&) {}
 
+  // Returns how long a call waits for others that live: KVStoreOptions::timeout or, without one, as
+  // long as the job says, but no less than the job waits for a node that is gone.
+  virtual absl::Duration timeout() const { return absl::Minutes(30); }
   virtual uint32_t rank() const = 0;
   virtual uint32_t num_workers() const = 0;
   virtual std::string type() const = 0;

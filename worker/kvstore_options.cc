@@ -122,9 +122,10 @@ absl::Status SetLatency(const Given& given, KVStoreOptions* options) {
   return absl::OkStatus();
 }
 
-absl::Status SetTimeout(const Given& given, KVStoreOptions* options) {
+template <absl::Duration KVStoreOptions::*kField>
+absl::Status SetSeconds(const Given& given, KVStoreOptions* options) {
   SLIMPS_ASSIGN_OR_RETURN(const double seconds, NumberOf(given));
-  options->timeout = absl::Seconds(seconds);
+  options->*kField = absl::Seconds(seconds);
   return absl::OkStatus();
 }
 
@@ -188,8 +189,9 @@ std::string GetLatency(const KVStoreOptions& options) {
   return TextOf(absl::ToDoubleMilliseconds(options.emulate_link_latency));
 }
 
-std::string GetTimeout(const KVStoreOptions& options) {
-  return TextOf(absl::ToDoubleSeconds(options.timeout));
+template <absl::Duration KVStoreOptions::*kField>
+std::string GetSeconds(const KVStoreOptions& options) {
+  return TextOf(absl::ToDoubleSeconds(options.*kField));
 }
 
 std::string GetScheduler(const KVStoreOptions& options) {
@@ -229,7 +231,10 @@ constexpr Option kOptions[] = {
     {"same_host", SetSameHost, GetSameHost},
     {"emulate_link", SetLink, GetLink},
     {"emulate_latency_ms", SetLatency, GetLatency, 0, kMillion},
-    {"timeout_s", SetTimeout, GetTimeout, 0.001, kMillion},
+    {"join_timeout_s", SetSeconds<&KVStoreOptions::join_timeout>,
+     GetSeconds<&KVStoreOptions::join_timeout>, 0.001, kMillion},
+    {"timeout_s", SetSeconds<&KVStoreOptions::timeout>, GetSeconds<&KVStoreOptions::timeout>, 0,
+     kMillion},
     {"metrics_port", SetCount<&KVStoreOptions::metrics_port>,
      GetCount<&KVStoreOptions::metrics_port>, -1, 65535},
     {"watch_bind", SetText<&KVStoreOptions::watch_bind>, GetText<&KVStoreOptions::watch_bind>},
@@ -309,6 +314,7 @@ absl::Status SetJobFromEnvironment(const Environment& environment, KVStoreOption
   const auto rank = Find(environment, {"DMLC_WORKER_ID", "RANK"});
   const auto key_file = Find(environment, {"SLIMPS_KEY_FILE"});
   const auto scheduler_key = Find(environment, {"SLIMPS_SCHEDULER_KEY"});
+  const auto join_timeout = Find(environment, {"SLIMPS_JOIN_TIMEOUT_S"});
   const auto metrics_port = Find(environment, {"SLIMPS_METRICS_PORT"});
   const auto watch_bind = Find(environment, {"SLIMPS_WATCH_BIND"});
   if (!host || !port) return Missing("scheduler", "DMLC_PS_ROOT_URI and DMLC_PS_ROOT_PORT are");
@@ -321,6 +327,10 @@ absl::Status SetJobFromEnvironment(const Environment& environment, KVStoreOption
   SLIMPS_RETURN_IF_ERROR(SetOption("rank", rank.value_or("-1"), &job));
   SLIMPS_RETURN_IF_ERROR(SetOption("key_file", key_file.value_or(""), &job));
   SLIMPS_RETURN_IF_ERROR(SetOption("scheduler_key", scheduler_key.value_or(""), &job));
+  if (join_timeout) {
+    SLIMPS_RETURN_IF_ERROR(
+        Prefixed(SetOption("join_timeout_s", *join_timeout, &job), "SLIMPS_JOIN_TIMEOUT_S"));
+  }
   if (metrics_port) {
     SLIMPS_RETURN_IF_ERROR(
         Prefixed(SetOption("metrics_port", *metrics_port, &job), "SLIMPS_METRICS_PORT"));

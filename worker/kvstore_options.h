@@ -26,7 +26,8 @@
 //   same_host           how a server on this machine is reached: "shm", "ipc" or "tcp"
 //   emulate_link        rate of an emulated link, as "100mbit" or "12.5MB"
 //   emulate_latency_ms  its delay
-//   timeout_s           seconds that joining, a push or a pull may take
+//   join_timeout_s      seconds until all nodes of the job have come
+//   timeout_s           seconds that a call waits for others that live; 0: as the job says
 //   metrics_port        port of this worker's own metrics; 0: any free one; -1: none
 //   watch_bind          address of metrics_port
 //   scheduler           "host:port"

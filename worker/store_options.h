@@ -80,7 +80,10 @@ struct KVStoreOptions {
   // Port 0: any free one; -1: nowhere.
   int32_t metrics_port = -1;
   std::string watch_bind = "127.0.0.1";
-  absl::Duration timeout = absl::Seconds(60);  // of one push or pull, retries included
+  absl::Duration join_timeout = absl::Seconds(600);  // until all nodes of the job have come
+  // How long a call waits for others that live, retries included. Zero: as long as the job says
+  // (KVStore::timeout).
+  absl::Duration timeout = absl::ZeroDuration();
   absl::Duration retry_interval = absl::Seconds(5);
   CudaDriver* cuda_driver = nullptr;    // null: the machine's, opened when a GPU's memory comes
   std::stop_token stop;                 // Create returns Cancelled once a stop is requested

@@ -114,8 +114,10 @@ DEFINE_string(same_host, "shm",
 DEFINE_double(simulate_compute_ms, kDefaults.simulate_compute_ms, "sleep added to every step");
 DEFINE_int64(max_steps, kDefaults.max_steps, "stop after so many steps; 0: after all epochs");
 DEFINE_int64(log_every, kDefaults.log_every, "steps between progress lines");
+DEFINE_int64(join_timeout_s, absl::ToInt64Seconds(kStoreDefaults.join_timeout),
+             "seconds until all nodes of the job have come (environment: SLIMPS_JOIN_TIMEOUT_S)");
 DEFINE_int64(timeout_s, absl::ToInt64Seconds(kStoreDefaults.timeout),
-             "seconds that one push or pull, or joining the job, may take");
+             "seconds that a call waits for others that live; 0: as the job says");
 DEFINE_int32(metrics_port, kStoreDefaults.metrics_port,
              "port for Prometheus, at /metrics: this worker's own; 0: any free one, -1: none "
              "(environment: SLIMPS_METRICS_PORT)");
@@ -168,6 +170,7 @@ void ReadEnvironment() {
   const char* newest = std::getenv("SLIMPS_RESUME");
   if (newest != nullptr && *newest != '\0') FLAGS_resume = newest;
   TakeFromEnvironment("metrics_port", "SLIMPS_METRICS_PORT");
+  TakeFromEnvironment("join_timeout_s", "SLIMPS_JOIN_TIMEOUT_S");
   TakeFromEnvironment("watch_bind", "SLIMPS_WATCH_BIND");
   TakeFromEnvironment("key_file", "SLIMPS_KEY_FILE");
   TakeFromEnvironment("scheduler_key", "SLIMPS_SCHEDULER_KEY");

@@ -59,20 +59,31 @@ absl::StatusOr<Address> ParseTcp(std::string_view text) {
   return address;
 }
 
-// Returns the first IPv4 address of a host.
-absl::StatusOr<in_addr> Resolve(const std::string& host) {
+// Sets the first address of a host, of the family. Returns getaddrinfo's error or 0.
+template <typename Sockaddr>
+int FirstAddress(const std::string& host, int family, Sockaddr* first) {
   addrinfo hints{};
-  hints.ai_family = AF_INET;
+  hints.ai_family = family;
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
   if (const int error = getaddrinfo(host.c_str(), nullptr, &hints, &found); error != 0) {
-    return absl::NotFoundError(
-        absl::StrCat("cannot resolve host \"", host, "\": ", gai_strerror(error)));
+    return error;
   }
-  sockaddr_in first{};
-  std::memcpy(&first, found->ai_addr, sizeof(first));
+  std::memcpy(first, found->ai_addr, sizeof(*first));
   freeaddrinfo(found);
-  return first.sin_addr;
+  return 0;
+}
+
+// Returns the first IPv4 address of a host.
+absl::StatusOr<in_addr> Resolve(const std::string& host) {
+  sockaddr_in first{};
+  const int error = FirstAddress(host, AF_INET, &first);
+  if (error == 0) return first.sin_addr;
+  sockaddr_in6 other{};
+  const bool has_other = FirstAddress(host, AF_INET6, &other) == 0;
+  return absl::NotFoundError(absl::StrCat(
+      "cannot resolve host \"", host, "\": ",
+      has_other ? "it has IPv6 addresses alone, expected an IPv4 address" : gai_strerror(error)));
 }
 
 std::string TextOf(const in_addr& address) {
@@ -148,6 +159,15 @@ absl::StatusOr<std::string> RouteAddress(const std::string& host) {
         absl::StrCat("there is no route to host \"", host, "\": ", std::strerror(why)));
   }
   return TextOf(own.sin_addr);
+}
+
+absl::Status CheckName(const std::string& host) {
+  const std::string address = ResolveForBind(host);
+  if (address == host || IsLoopback(host) || !IsLoopback(address)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(host, " is ", address,
+                   " here, as /etc/hosts says: other machines, where the name means this "
+                   "one, do not reach what listens there; give the address that they reach"));
 }
 
 bool IsLoopback(std::string_view host) {

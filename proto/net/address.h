@@ -51,6 +51,10 @@ struct Address {
 // interface) as they are.
 [[nodiscard]] std::string ResolveForBind(const std::string& host);
 
+// Returns why other machines do not reach what listens at `host`: it is a name, other than
+// localhost, of a loopback address, as Debian's installer writes 127.0.1.1 into /etc/hosts.
+[[nodiscard]] absl::Status CheckName(const std::string& host);
+
 // Returns the IPv4 address from which this machine reaches `host` (a name or a numeric address). It
 // is "127.0.0.1" when `host` is this machine by loopback, and `host` itself when that is an address
 // of this machine. Sends nothing, but may ask the resolver and block.

@@ -24,7 +24,6 @@ class StoreBase:
         self._kind = _options.resolve_type(name)
         self._grad_scale = float(options.get("grad_scale"))
         self._non_finite = options.get("non_finite")
-        self._timeout_s = float(options.get("timeout_s"))
         self._compression = _compression.Compression.of(options.get("compression"))
         self._policy = options.get("policy")
         self._keys = _known_keys.KnownKeys()
@@ -70,7 +69,8 @@ class StoreBase:
 
     @property
     def timeout_s(self) -> float:
-        return self._timeout_s
+        """Seconds that a call waits for others that live: the option, or what the job says."""
+        return self._store.timeout_s()
 
     def is_capable(self, capability: str) -> bool:
         """True if the store has a capability. "optimizer": the servers can run an optimizer."""

@@ -72,7 +72,9 @@ def create(type: str = "dist_sync", **options: Any) -> "KVStore":
         same_host           transport to a server on this machine: "shm", "ipc" or "tcp"
         emulate_link        rate of an emulated link, as "100mbit" or "12.5MB"
         emulate_latency_ms  delay of the emulated link in milliseconds
-        timeout_s           seconds that joining, a push or a pull may take; default 60
+        join_timeout_s      seconds until all nodes of the job have come; default 600
+        timeout_s           seconds that a call waits for others that live; default 0: as the job
+                            says (slimps launch --timeout_s, 1800)
         metrics_port        port where this worker's own metrics are served for Prometheus, at
                             /metrics, until the store is closed; 0: any free one; default: that of
                             SLIMPS_METRICS_PORT, or -1, none

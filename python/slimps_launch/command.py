@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line of an installed slimps: launch, run, status, trace, scheduler, server."""
+"""The command line of an installed slimps."""
 
 import argparse
 import contextlib
+import importlib
 import os
 import signal
 import sys
@@ -42,6 +43,9 @@ USAGE = """usage: slimps COMMAND [ARGUMENT ...]
   keygen     the keys of a job's nodes: keygen DIR --workers N --servers S
   checkpoint what a job has saved: checkpoint show DIRECTORY, or verify DIRECTORY
   trace      what --trace FILE of launch recorded: a table, or a picture with --svg
+  plan       predict whether compression pays for a model on a link, against bf16
+             (plan --calibrate: with the figures of your machines)
+  bench      bench codec: measure every codec on this machine
   scheduler  the scheduler of a job that is started by hand (also: server); takes what DMLC_*
              variables say, and the flags that scheduler --help lists
 
@@ -114,6 +118,22 @@ def shared_flags(parser):
         help="cores (the default): each process has cores of its own, where an engine has not "
         "bound it yet; none: all use all cores",
     )
+    # The variables are those of a `slimps launch` that started the engine, or the user's.
+    parser.add_argument(
+        "--join_timeout_s",
+        type=restarts.seconds,
+        metavar="SECONDS",
+        default=os.environ.get(job_launch.JOIN_TIMEOUT) or 600,
+        help="how long to wait until all processes of the job have come (default: 600)",
+    )
+    parser.add_argument(
+        "--timeout_s",
+        type=restarts.seconds,
+        metavar="SECONDS",
+        default=os.environ.get(job_launch.TIMEOUT) or 1800,
+        help="how long a worker waits in a call for others that live, as one that evaluates; "
+        "whoever died or left is told at once (default: 1800)",
+    )
     checkpoint.add_flags(parser)
     parser.add_argument("--logs", metavar="DIR", help="write each process's lines to DIR/NAME.log")
     parser.add_argument("--verbose", action="store_true", help="show the commands too")
@@ -148,6 +168,7 @@ def make_job(parser, options, command, installation):
         options.servers,
         environment,
     )
+    job.set_timeouts(options.join_timeout_s, options.timeout_s)
     checkpoint.prepare(job, options)
     job.share_cores = options.bind == "cores"
     if options.keys:
@@ -312,6 +333,14 @@ def program(name):
     return become
 
 
+def tool(module):
+    def run(arguments, installation):
+        sys.path.insert(0, os.path.join(installation.folder, "tools"))
+        return importlib.import_module(module).main(arguments)
+
+    return run
+
+
 COMMANDS = {
     "demo": lambda arguments, installation: demo.main(
         arguments, lambda given: launch(given, installation)
@@ -324,6 +353,8 @@ COMMANDS = {
     "checkpoint": lambda arguments, installation: checkpoint.main(arguments),
     "trace": lambda arguments, installation: job_trace.main(arguments),
     "agent": lambda arguments, installation: agent.main(),
+    "plan": tool("plan.plan_command"),
+    "bench": tool("bench.bench_command"),
     "scheduler": program("scheduler"),
     "server": program("server"),
 }

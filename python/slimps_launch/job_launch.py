@@ -25,6 +25,8 @@ from slimps_launch import restarts
 from slimps_launch.places import here
 
 KEEP = 3.0  # seconds between two words to the agents of nodes
+JOIN_TIMEOUT = "SLIMPS_JOIN_TIMEOUT_S"  # variables that the programs of a job read
+TIMEOUT = "SLIMPS_TIMEOUT_S"
 PATIENCE = 1.0  # seconds in which stdout must take a line while the job needs this thread
 
 
@@ -37,19 +39,24 @@ class Job:
         self.worker = worker
         self.workers = workers
         self.servers = servers
-        self.environment = environment or {}
+        self.environment = dict(environment or {})
         self.share_cores = False
         self.keys = None  # a keys.Folder, or None: a job without keys
         self.restarts = 0  # how often what died is started again, in all
         self.snapshots = None  # a restarts.Snapshots, if there are restarts
         self.kept = None  # the folder of the running job's snapshots
         self.worker_timeout = None  # seconds until it goes on without a worker; None: never
-        self.roster_timeout = None  # seconds until all nodes have come; None: the scheduler's own
+        self.roster_timeout = None  # seconds until all nodes have come; None: join_timeout
         self.checkpoints = None  # a checkpoint.Folder, to which the whole job may go back
-        self.start_timeout = 30.0  # seconds until the scheduler listens
         self.settle = 0.5  # seconds to wait after a failure for failures of others
         self.end_grace = 30.0  # seconds for the daemons to end after the workers or one daemon
         self.stop_grace = 5.0  # seconds from the signal to SIGKILL
+        self.join_timeout = 600  # seconds until all have come
+
+    def set_timeouts(self, join, call):
+        """Sets join_timeout, and the seconds that a worker's call waits for others that live."""
+        self.join_timeout = join
+        self.environment.update({JOIN_TIMEOUT: str(join), TIMEOUT: str(call)})
 
     def server_of(self, rank):
         """Returns the command of one server, which asks for its rank as workers do."""
@@ -147,13 +154,13 @@ class Launcher(processes.Processes):
             )
             # The file is moved into place as a whole, without an event: look again every 10 ms.
             self.wait_until(
-                lambda: os.path.exists(port_file), self.job.start_timeout, 0.01, fatal=[node]
+                lambda: os.path.exists(port_file), self.job.join_timeout, 0.01, fatal=[node]
             )
             if os.path.exists(port_file):
                 with open(port_file, encoding="ascii") as text:
                     self.port = int(text.read())
                 return self.port
-        node.last_lines.append("it does not listen after %.0f s" % self.job.start_timeout)
+        node.last_lines.append("it does not listen after %d s" % self.job.join_timeout)
         node.signal(job_node.signal.SIGKILL)
         node.process.wait()
         node.status = node.process.returncode

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Addresses and ports of this machine. IPv4, as most clusters inside are."""
 
+import contextlib
 import fcntl
 import ipaddress
 import os
@@ -67,9 +68,14 @@ def resolve(host):
     try:
         return socket.getaddrinfo(host, None, socket.AF_INET, socket.SOCK_STREAM)[0][4][0]
     except (OSError, UnicodeError) as error:  # UnicodeError: it is no name of a host
+        why = getattr(error, "strerror", None) or error
+        with contextlib.suppress(OSError, UnicodeError):
+            why = "it has IPv6 addresses alone, as %s; expected an IPv4 address" % (
+                socket.getaddrinfo(host, None, socket.AF_INET6)[0][4][0]
+            )
         raise errors.LaunchError(
             "host %s is not known here (%s): give its address, or put it into /etc/hosts"
-            % (host, getattr(error, "strerror", None) or error)
+            % (host, why)
         ) from None
 
 

@@ -18,8 +18,8 @@ from slimps_launch import errors
 
 EVERY = 30  # seconds between two snapshots
 USAGE = 2  # the status of a daemon that was called wrongly
-# Seconds that the others wait for a daemon to come back. With the heartbeat's 10 s it is less than
-# the minute that a push may take.
+# Seconds that the others wait for a daemon to come back. Their calls wait longer, whatever their
+# timeout_s (Welcome.least_timeout_ms).
 WAIT = 40
 SILENCE = 10  # seconds after which the scheduler misses a node
 # A process that ends so soon after it was started again has failed at its start. It then waits
@@ -75,7 +75,9 @@ def add_flags(parser):
     )
 
     parser.add_argument(
+        "--worker_timeout_s",
         "--worker_timeout",
+        dest="worker_timeout",
         type=seconds,
         metavar="SECONDS",
         help="go on without a worker that a signal killed or stopped and that has been missed for "
@@ -87,7 +89,9 @@ def check(parser, options, where):
     if options.restart and where in OWN_MEANS:
         parser.error("--restart goes with --on local and ssh. " + OWN_MEANS[where])
     if options.worker_timeout and where in OWN_MEANS:
-        parser.error("--worker_timeout goes with --on local and ssh: %s ends a job itself" % where)
+        parser.error(
+            "--worker_timeout_s goes with --on local and ssh: %s ends a job itself" % where
+        )
     for flag in ("snapshot_dir", "snapshot_every"):
         if getattr(options, flag) and not options.restart:
             parser.error("--%s goes with --restart N" % flag)

@@ -36,7 +36,6 @@ from slimps_launch.placement import process_group
 # Set by slimps launch, which shows the lines and says why a job failed: a JSON with its host name,
 # its PATH, which mpirun may change, and the meeting's job and port.
 CARRIED = "SLIMPS_CARRIED"
-PATIENCE = 60.0  # seconds to wait for the scheduler's address under torchrun
 SAY_WAITING = 10.0  # seconds until a line says what is waited for
 
 
@@ -90,6 +89,8 @@ class Part:
         if not self.plan.scheduler:
             self.meet(launcher, launcher.say, port, job)
             return port
+        if self.seat.nodes > 1:
+            self.address = self._reached(self.address, network.resolve(self.address))
         own = self.address if self.address == "127.0.0.1" else ""
         host = meeting.Host(own, port, job, count, launcher.say)
         self.meet(launcher, launcher.say, host.port, job)
@@ -128,7 +129,9 @@ class Part:
             host="",
             port=runner.hold_port(),
         )
-        visit = meeting.Visit(self.address, port, hello, lambda: runner.events.put(None))
+        visit = meeting.Visit(
+            self.address, port, hello, self.options.join_timeout_s, lambda: runner.events.put(None)
+        )
         runner.wait_until(lambda: visit.done, SAY_WAITING, 1.0)
         if visit.error:
             say("slimps: %s waits for %s:%d: %s" % (self.name, self.address, port, visit.error))
@@ -168,12 +171,21 @@ class Part:
         if self.seat.nodes == 1:
             return "127.0.0.1"
         address = network.route_address(os.environ["MASTER_ADDR"])
-        if network.is_loopback(address):
-            raise errors.LaunchError(
-                "MASTER_ADDR=%s is %s here, where other nodes do not reach this one: give "
-                "--interface NAME" % (os.environ["MASTER_ADDR"], address)
-            )
-        return address
+        return self._reached("MASTER_ADDR=" + os.environ["MASTER_ADDR"], address) and address
+
+    def _reached(self, name, address):
+        """Returns `name`, or the interface's address where the name is of the loopback here.
+
+        LaunchError: other nodes do not reach this one there, and no interface is given.
+        """
+        if not network.is_loopback(address):
+            return name
+        if self.options.interface:
+            return network.interface_address(self.options.interface)
+        raise errors.LaunchError(
+            "%s is %s here, where other nodes do not reach this one: give --interface NAME"
+            % (name, address)
+        )
 
     def _wait_for_name(self, launcher):
         """Waits until the scheduler's host has an address: a pod's name comes with the pod.
@@ -192,7 +204,7 @@ class Part:
             launcher.say(
                 "slimps: %s waits for the name %s, the scheduler's host" % (self.name, self.address)
             )
-            launcher.wait_until(known, PATIENCE - SAY_WAITING, 0.5)
+            launcher.wait_until(known, self.options.join_timeout_s, 0.5)
             network.resolve(self.address)
 
     def _ask_store(self, launcher, verb, *value):
@@ -202,7 +214,7 @@ class Part:
             "store",
             [self.python, torch_store.__file__, verb, self.seat.start + "/scheduler", *value],
         )
-        launcher.start_node(node, {})
+        launcher.start_node(node, launcher.job.environment)
         begun = time.monotonic()
         while node.status is None:
             event = launcher.next_event(SAY_WAITING)
@@ -230,7 +242,7 @@ class Part:
         After a change of members without a restart the store may still have the last scheduler's,
         which no longer listens.
         """
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + self.options.join_timeout_s
         while True:
             host, port = address_and_port(self._ask_store(launcher, "get"))
             try:

@@ -13,7 +13,7 @@ import datetime
 import os
 import sys
 
-SECONDS = 60
+SECONDS = float(os.environ.get("SLIMPS_JOIN_TIMEOUT_S") or 600)
 
 
 def exchange(store_class, serves_itself, key, value, environment):

@@ -27,7 +27,6 @@ struct ServerOptions {
   std::string job_id = "slimps";
   uint32_t num_workers = 1;
   size_t shard_threads = 1;
-  absl::Duration max_pull_wait = absl::Minutes(10);  // at most, even if a pull asks for more
   DirectoryLimits directory;
   // Bound on pushes of incomplete rounds, in all partitions together. Partial sums are included.
   size_t max_waiting_bytes = WaitingBytes::kMax;

@@ -20,6 +20,9 @@
 namespace slimps {
 namespace {
 
+// So that no sum of times overflows; as long as the longest timeout_s.
+constexpr uint64_t kMaxPullWaitMs = 1'000'000'000;
+
 std::function<void(SteadyTime)> TraceHandOver(std::vector<TraceEvent> answers) {
   return [answers = std::move(answers)](SteadyTime when) {
     for (const TraceEvent& one : answers) {
@@ -255,7 +258,6 @@ void ServerService::HandlePushes(Request& request,
 void ServerService::HandlePulls(Request& request,
                                 const google::protobuf::RepeatedPtrField<wire::PullItem>& items) {
   const SteadyTime now = clock_->Now();
-  const uint64_t longest = static_cast<uint64_t>(absl::ToInt64Milliseconds(options_.max_pull_wait));
   for (const wire::PullItem& item : items) {
     const PartitionId id{.key = item.id().key(), .index = item.id().partition()};
     absl::StatusOr<size_t> shard = absl::NotFoundError("never initialised on this server");
@@ -271,7 +273,7 @@ void ServerService::HandlePulls(Request& request,
                                                 " partition ", id.index)));
       continue;
     }
-    const auto wait = static_cast<int64_t>(std::min(item.timeout_ms(), longest));
+    const auto wait = static_cast<int64_t>(std::min(item.timeout_ms(), kMaxPullWaitMs));
     request.by_shard[*shard].pulls.push_back(
         {.item = item, .deadline = now + absl::Milliseconds(wait)});
   }

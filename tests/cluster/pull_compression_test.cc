@@ -416,7 +416,7 @@ TEST(PullCompression, WhatCannotGoTogetherIsRefusedWhenTheStoreIsMade) {
     ClusterOptions options{.job_fails = true, .workers = 1, .servers = 1, .mode = mode};
     options.store.pull_compression = codec;
     options.store.scheduler_address = "inproc://nobody";
-    options.store.timeout = absl::Milliseconds(1);
+    options.store.join_timeout = absl::Milliseconds(1);
     return DistStore::Create(mode, options.store,
                              std::make_unique<InProcessTransport>(
                                  std::make_shared<InProcessNetwork>(), TransportOptions{}))

@@ -64,7 +64,7 @@ std::vector<std::pair<std::string, absl::Status>> AskAll(KVStore& store) {
 TEST(StoreOptions, WhatCannotBeIsRefusedBeforeAnyoneIsAsked) {
   KVStoreOptions options;
   options.scheduler_address = "inproc://nobody";
-  options.timeout = absl::InfiniteDuration();  // a join would wait for ever
+  options.join_timeout = absl::InfiniteDuration();
   options.pull_compression = "3bit";
   absl::Status refused = CreateStatus(wire::DIST_SYNC, options);
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
@@ -110,6 +110,29 @@ TEST(Store, SaysWhatItIs) {
       EXPECT_EQ(store.totals().pushed.elements, 0u);
       EXPECT_FALSE(store.measuring());
     });
+  }
+}
+
+TEST(Store, ACallWaitsAsLongAsItsWorkerOrElseTheJobSaysAndForWhoMayComeBack) {
+  struct Case {
+    absl::Duration own, restart, worker, expected;
+  };
+  const absl::Duration none = absl::ZeroDuration(), second = absl::Seconds(1);
+  for (const Case& one : std::initializer_list<Case>{
+           {.own = none, .restart = none, .worker = none, .expected = 777 * second},
+           {.own = 5 * second, .restart = none, .worker = none, .expected = 5 * second},
+           {.own = 5 * second, .restart = 40 * second, .worker = none, .expected = 100 * second},
+           {.own = 5 * second, .restart = none, .worker = 60 * second, .expected = 140 * second},
+           {.own = 999 * second, .restart = none, .worker = 60 * second, .expected = 999 * second},
+       }) {
+    ClusterOptions options{.workers = 1, .servers = 1};
+    options.scheduler.timeout = 777 * second;
+    options.scheduler.heartbeat_timeout = 10 * second;
+    options.scheduler.restart_timeout = one.restart;
+    options.scheduler.worker_timeout = one.worker;
+    options.store.timeout = one.own;
+    InProcessCluster(options).RunWorkers(
+        [&](KVStore& store) { EXPECT_EQ(store.timeout(), one.expected); });
   }
 }
 

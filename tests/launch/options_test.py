@@ -55,6 +55,14 @@ class LaunchFlagsTest(unittest.TestCase):
     def test_a_folder_with_checkpoints_needs_a_word(self):
         self.assertIn("--resume goes with --checkpoint DIR", self.refused("--resume"))
 
+    def test_a_wait_is_a_number_of_seconds_also_in_its_variable(self):
+        self.assertIn('got "0"', self.refused("--timeout_s=0"))
+        self.assertIn('got "1e3"', self.refused("--join_timeout_s=1e3"))
+        with mock.patch.dict(os.environ, SLIMPS_JOIN_TIMEOUT_S="a minute"):
+            said = self.refused()
+        self.assertIn("--join_timeout_s", said)
+        self.assertIn('expected 1 to 86400 seconds, got "a minute"', said)
+
     def test_snapshots_are_for_restarts(self):
         self.assertIn("goes with --restart N", self.refused("--snapshot_dir=d"))
         self.assertIn("goes with --restart N", self.refused("--snapshot_every=5"))

@@ -180,6 +180,31 @@ class PlanTest(unittest.TestCase):
 
 
 class SchedulerTest(unittest.TestCase):
+    def found(self, interface=None, nodes=2):
+        """Returns where a task of srun starts the scheduler, on a node that Debian installed."""
+        seat = engine.Seat("srun", 0, 2, 0, 1, 0, nodes)
+        options = argparse.Namespace(scheduler=("node1", 9091), interface=interface)
+        part = run_command.Part(seat, mock.Mock(scheduler=True, worker=0), options, ["true"])
+        launcher = mock.Mock()
+        with mock.patch.object(run_command.meeting, "Host"), mock.patch.object(
+            part, "meet"
+        ), mock.patch.object(
+            run_command.network, "resolve", return_value="127.0.1.1"
+        ), mock.patch.object(
+            run_command.network, "interface_address", return_value="10.0.0.1"
+        ):
+            part.find_scheduler(launcher)
+        launcher.announce_scheduler.assert_called_once_with(9091)
+        return part.address
+
+    def test_a_name_of_the_loopback_is_not_where_other_nodes_look(self):
+        self.assertEqual("node1", self.found(nodes=1))
+        self.assertEqual("10.0.0.1", self.found(interface="eth0"))
+        with self.assertRaisesRegex(
+            errors.LaunchError, "node1 is 127.0.1.1 here, where .*: give --interface NAME"
+        ):
+            self.found()
+
     def test_beside_an_engine_it_is_more_patient_than_the_meeting(self):
         job = job_launch.Job(["scheduler"], [], ["true"], 2, 2)
         self.assertEqual(["scheduler"], job.scheduler_command())
@@ -227,6 +252,8 @@ class NetworkTest(unittest.TestCase):
             network.interface_address("\udcff")
         with self.assertRaisesRegex(errors.LaunchError, "host no.such.host.invalid is not known"):
             network.resolve("no.such.host.invalid")
+        with self.assertRaisesRegex(errors.LaunchError, "::1 .* has IPv6 addresses alone, as ::1"):
+            network.resolve("::1")
         with self.assertRaisesRegex(errors.LaunchError, r"host a\.\.b is not known here \(enc"):
             network.resolve("a..b")
 

@@ -156,7 +156,7 @@ def test_a_scheduler_that_is_not_there():
     with pytest.raises(
         TimeoutError, match="scheduler tcp://127.0.0.1:1 did not answer within 200ms"
     ):
-        slimps.kv.create("dist_sync", timeout_s=0.2)
+        slimps.kv.create("dist_sync", join_timeout_s=0.2)
 
 
 @pytest.mark.parametrize("name", ["dist_async", "dist_ssp"])

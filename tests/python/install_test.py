@@ -92,6 +92,15 @@ def test_the_demo_trains_three_times_with_the_same_accuracy_in_fewer_bytes(insta
     assert float(rows[1][2]) < 0.51 * float(rows[0][2])
 
 
+def test_it_plans_and_measures_without_a_checkout(installed):
+    said = installed.slimps("plan", "--model", "resnet50", "--link", "1gbit", "--workers", "2")
+    assert "slimgc" in said, said
+    said = installed.slimps("bench", "codec", "--quick", "--codecs", "1bit", "--ops", "encode")
+    assert "1bit" in said, said
+    with installed.start_slimps("bench", "transport") as refused:
+        assert "no such program in an installed slimps" in refused.communicate()[0]
+
+
 def test_pip_removes_all_of_it(installed):
     """The last one, since nothing can run after it."""
     assert {"slimps", "slimps_launch", "slimps.libs", "slimps_server"} <= installed.files()

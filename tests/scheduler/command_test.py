@@ -75,9 +75,9 @@ class HelpTest(unittest.TestCase):
             result = run(flag)
             self.assertEqual(0, result.returncode)
             self.assertIn(
-                "  --roster_timeout_s (60)  how long to wait for all nodes to come", result.stdout
+                "  --roster_timeout_s (600)  how long to wait for all nodes to come", result.stdout
             )
-            self.assertLess(len(result.stdout.splitlines()), 26, result.stdout)
+            self.assertLess(len(result.stdout.splitlines()), 27, result.stdout)
             self.assertNotIn("--logbufsecs", result.stdout)
 
     def test_the_version_is_that_of_the_file(self):

@@ -18,6 +18,8 @@ TEST_F(SchedulerStateTest, RegisterIsAnsweredWithRankIntervalsAndRosterSoFar) {
   EXPECT_EQ(answer[0].welcome().rank(), 0u);
   EXPECT_EQ(answer[0].welcome().heartbeat_interval_ms(), 1000u);
   EXPECT_EQ(answer[0].welcome().heartbeat_timeout_ms(), 10000u);
+  EXPECT_EQ(answer[0].welcome().timeout_ms(), 1800'000u);
+  EXPECT_EQ(answer[0].welcome().least_timeout_ms(), 0u) << "nobody is waited for who is gone";
   EXPECT_EQ(answer[1].roster().nodes_size(), 1);
 }
 

@@ -63,6 +63,7 @@ TEST(KVStoreOptions, EachNameReachesItsField) {
                                       {"same_host", "ipc"},
                                       {"emulate_link", "100mbit"},
                                       {"emulate_latency_ms", "1.5"},
+                                      {"join_timeout_s", "40"},
                                       {"timeout_s", "2.5"},
                                       {"metrics_port", "9101"},
                                       {"watch_bind", "::1"},
@@ -90,6 +91,7 @@ TEST(KVStoreOptions, EachNameReachesItsField) {
   EXPECT_EQ(options.same_host, SameHost::kIpc);
   EXPECT_DOUBLE_EQ(options.emulate_link_bytes_per_second, 12.5e6);
   EXPECT_EQ(options.emulate_link_latency, absl::Microseconds(1500));
+  EXPECT_EQ(options.join_timeout, absl::Seconds(40));
   EXPECT_EQ(options.timeout, absl::Milliseconds(2500));
   EXPECT_EQ(options.metrics_port, 9101);
   EXPECT_EQ(options.watch_bind, "::1");
@@ -100,7 +102,7 @@ TEST(KVStoreOptions, EachNameReachesItsField) {
   EXPECT_EQ(options.num_workers, 5u);
   EXPECT_EQ(options.num_servers, 6u);
   EXPECT_EQ(options.wanted_rank, 4);
-  EXPECT_EQ(OptionNames().size(), 26u) << "a new option belongs into this test";
+  EXPECT_EQ(OptionNames().size(), 27u) << "a new option belongs into this test";
 }
 
 TEST(KVStoreOptions, WhatIsGivenBackSetsTheSameAgain) {
@@ -123,6 +125,8 @@ TEST(KVStoreOptions, WhatIsGivenBackSetsTheSameAgain) {
                                          {"same_host", "tcp"},
                                          {"emulate_link", "1234.5678B"},
                                          {"emulate_latency_ms", "1.5"},
+                                         {"join_timeout_s", "0.2"},
+                                         {"timeout_s", "0"},
                                          {"timeout_s", "0.1"},
                                          {"timeout_s", "1e+06"},
                                          {"metrics_port", "0"},
@@ -159,7 +163,8 @@ TEST(KVStoreOptions, EveryDefaultIsGivenAndCanBeSet) {
     EXPECT_EQ(GetOption(name, options).value(), value);
   }
   EXPECT_EQ(GetOption("threshold", {}).value(), "auto");
-  EXPECT_EQ(GetOption("timeout_s", {}).value(), "60");
+  EXPECT_EQ(GetOption("timeout_s", {}).value(), "0");
+  EXPECT_EQ(GetOption("join_timeout_s", {}).value(), "600");
   EXPECT_THAT(std::string(GetOption("compresion", {}).status().message()),
               HasSubstr("no option \"compresion\"; there are compression, threshold, "));
 }
@@ -192,8 +197,9 @@ TEST(KVStoreOptions, WhatMakesNoSenseIsNamedAndChangesNothing) {
            {"staleness", "-1", "from 0 to 2147483647"},
            {"grad_scale", "0", "a number from 1e-30 to 1e+30"},
            {"grad_scale", "nan", "a number from"},
-           {"timeout_s", "0", "a number from 0.001 to 1e+06"},
-           {"timeout_s", "inf", "a number from 0.001 to 1e+06"},
+           {"join_timeout_s", "0", "a number from 0.001 to 1e+06"},
+           {"timeout_s", "-1", "a number from 0 to 1e+06"},
+           {"timeout_s", "inf", "a number from 0 to 1e+06"},
            {"metrics_port", "65536", "a whole number from -1 to 65535"},
            {"emulate_latency_ms", "-1", "a number from 0"},
            {"emulate_link", "0mbit", "a rate with a unit"},
@@ -235,8 +241,10 @@ TEST(JobFromEnvironment, DmlcVariablesSayThePlace) {
   Variables variables = kJob;
   variables["DMLC_ROLE"] = "worker";
   variables["DMLC_WORKER_ID"] = "3";
+  variables["SLIMPS_JOIN_TIMEOUT_S"] = "90";
   ASSERT_TRUE(SetJobFromEnvironment(Of(variables), &options).ok());
   EXPECT_EQ(options.wanted_rank, 3);
+  EXPECT_EQ(options.join_timeout, absl::Seconds(90));
 }
 
 TEST(JobFromEnvironment, TorchrunsVariablesStandIn) {

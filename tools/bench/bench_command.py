@@ -29,9 +29,6 @@ from bench.common import Parser
 from slimps_launch import out_files
 from slimps_launch import job_node
 
-TARGET = "//tools/bench/codec:bench_codec"
-PROGRAM = os.path.join(setup.REPOSITORY, "bazel-bin", "tools", "bench", "codec", "bench_codec")
-
 
 def codec_parser():
     parser = Parser(
@@ -120,11 +117,7 @@ def codec(arguments):
     parser = codec_parser()
     options = parser.parse_args(arguments)
     out_files.refuse_unwritable(parser, "--json", options.json)
-    program = options.program
-    if program is None:
-        setup.install_packages()
-        setup.build([TARGET])
-        program = PROGRAM
+    program = options.program or common.find_programs(codec_tables.PROGRAM)["bench_codec"]
     with common.ending_on_signals(), tempfile.TemporaryDirectory(prefix="slimps-") as folder:
         path = os.path.join(folder, "bench.json")
         status = run_codec(program, options, path)

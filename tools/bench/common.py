@@ -108,17 +108,26 @@ def name_list(text):
 def find_programs(programs, folder=None):
     """Returns {name: path} for `programs`, {name: (target, file)}.
 
-    Takes the files from `folder`; if it is None, builds the targets and takes bazel-bin.
+    Takes the files from `folder`; if it is None, builds the targets and takes bazel-bin. A wheel
+    has some in tools/bin.
     SetupError: a program is not there.
     """
-    if folder is None:
+    if folder is None and setup.IS_CHECKOUT:
         setup.install_packages()
         setup.build([target for target, _ in programs.values()])
-        folder = os.path.join(setup.REPOSITORY, "bazel-bin")
-    paths = {name: os.path.join(folder, path) for name, (_, path) in programs.items()}
+        folder = setup.built()
+    paths = {
+        name: os.path.join(setup.REPOSITORY, "tools", "bin", os.path.basename(path))
+        if folder is None
+        else os.path.join(folder, path)
+        for name, (_, path) in programs.items()
+    }
     for path in paths.values():
         if not os.path.isfile(path) or not os.access(path, os.X_OK):
-            raise setup.SetupError("cannot run %s: there is no such program" % path)
+            raise setup.SetupError(
+                "cannot run %s: there is no such program%s"
+                % (path, "" if folder else " in an installed slimps; a checkout builds it")
+            )
     return paths
 
 

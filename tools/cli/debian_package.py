@@ -76,8 +76,8 @@ def main(arguments):
     )
     options = parser.parse_args(arguments)
     setup.install_packages()
-    programs = [target for target, _ in setup.PROGRAMS.values()]
-    python_wheel.build_package(programs + ["//worker:c_api_package"])
+    worker, _ = setup.PROGRAMS["slimps_worker"]
+    python_wheel.build_package([worker, "//worker:c_api_package"])
     path = pack(os.path.abspath(options.out), setup.built(), build_date())
     print("%s: %.1f MB" % (path, os.path.getsize(path) / 1e6))
     return 0

@@ -11,8 +11,10 @@ import re
 import shutil
 import tempfile
 
+from bench.codec import codec_tables
 from cli import pip_environment
 from cli import setup
+from plan import models
 
 PACKAGE = os.path.join("python", "package")
 PLATFORM = "manylinux_2_35_x86_64"
@@ -38,6 +40,11 @@ slimps = slimps_launch.__main__:console
 """
 
 
+TOOLS = ("bench", "cli", "plan")  # the commands plan and bench
+DAEMONS = {name: setup.PROGRAMS[name] for name in setup.DAEMONS}
+MEASURING = {**codec_tables.PROGRAM, **models.PROGRAM}
+
+
 def read(path):
     with open(path, encoding="utf-8") as text:
         return text.read()
@@ -60,9 +67,16 @@ def stage(tree, built):
     shutil.copytree(
         os.path.join(setup.REPOSITORY, "python", "slimps_launch"), launch, ignore=left_out
     )
-    os.mkdir(os.path.join(launch, "bin"))
-    for name in setup.DAEMONS:
-        shutil.copy(setup.program_path(name, built), os.path.join(launch, "bin"))
+    for name in TOOLS:
+        shutil.copytree(
+            os.path.join(setup.REPOSITORY, "tools", name),
+            os.path.join(launch, "tools", name),
+            ignore=shutil.ignore_patterns("__pycache__", "BUILD", "*.md", "*.cc", "*.h", "*.cu"),
+        )
+    for folder, programs in (("bin", DAEMONS), (os.path.join("tools", "bin"), MEASURING)):
+        os.mkdir(os.path.join(launch, folder))
+        for _, path in programs.values():
+            shutil.copy(os.path.join(built, path), os.path.join(launch, folder))
     shutil.copy(DIGITS, launch)
     info = os.path.join(tree, "slimps-%s.dist-info" % version())
     os.makedirs(os.path.join(info, "licenses"))
@@ -106,20 +120,22 @@ def isolate(tree, patchelf):
     """
     bundled = sorted(glob.glob(os.path.join(tree, "slimps.libs", "*")))
     library = os.path.join(tree, "slimps", "native", "libslimps.so.1")
-    daemons = sorted(glob.glob(os.path.join(tree, "slimps_launch", "bin", "*")))
+    launch = os.path.join(tree, "slimps_launch")
+    programs = sorted(glob.glob(os.path.join(launch, "**", "bin", "*"), recursive=True))
     loaded = [word for word in setup.output(["ldd", library]).split() if word.startswith("/")]
     system = [path for path in loaded if not path.startswith(tree)]
     names = os.path.join(os.path.dirname(tree), "names")
     ours = sorted(defined(bundled) - defined(system))
     write(names, "".join("%s slimps_bundled_%s\n" % (name, name) for name in ours))
-    setup.run([patchelf, "--rename-dynamic-symbols", names] + bundled + [library] + daemons)
+    setup.run([patchelf, "--rename-dynamic-symbols", names] + bundled + [library] + programs)
 
 
 def build_package(further_targets):
-    """Builds the Python package and further targets."""
+    """Builds what a wheel holds, and further targets."""
     # An earlier build may have left more there.
     shutil.rmtree(os.path.join(setup.built(), PACKAGE), ignore_errors=True)
-    setup.build(["//python:package"] + further_targets)
+    targets = [target for target, _ in [*DAEMONS.values(), *MEASURING.values()]]
+    setup.build(["//python:package"] + targets + further_targets)
 
 
 def build(out):
@@ -128,7 +144,7 @@ def build(out):
     SetupError: a step failed, for example because pip cannot install auditwheel.
     """
     setup.install_packages()
-    build_package([setup.PROGRAMS[name][0] for name in setup.DAEMONS])
+    build_package([])
     python = pip_environment.ensure("wheel")
     tools = os.path.dirname(python)
     # The year 1980 is where the format of archives begins.

@@ -9,6 +9,7 @@ import sys
 from slimps_launch import errors
 
 REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
+IS_CHECKOUT = os.path.exists(os.path.join(REPOSITORY, "WORKSPACE"))  # else a wheel, installed
 PACKAGE_LIST = os.path.join(REPOSITORY, "tools", "debian_packages.txt")
 TEST_PACKAGE_LIST = os.path.join(REPOSITORY, "tools", "debian_test_packages.txt")
 
@@ -140,6 +141,13 @@ def build(targets, options=()):
 def built():
     """Returns the folder with what Bazel has built."""
     return os.path.join(REPOSITORY, "bazel-bin")
+
+
+def slimps_command():
+    """Returns the command line of slimps."""
+    if IS_CHECKOUT:
+        return [os.path.join(REPOSITORY, "tools", "slimps")]
+    return [sys.executable, "-m", "slimps_launch"]
 
 
 def program_path(name, folder=None):

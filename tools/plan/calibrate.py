@@ -18,7 +18,6 @@ from slimps_launch.places import hosts
 
 MARK = "slimps-calibration "  # of calibrate_worker.py
 WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "calibrate_worker.py")
-PROGRAM = {"bench_codec": ("//tools/bench/codec:bench_codec", "tools/bench/codec/bench_codec")}
 AGGREGATED = "1bit"  # the codec that bench codec aggregates
 # Differences of two measurements may be below 0. These are the least that is believed.
 LEAST_NS = 0.01  # of a byte or an element
@@ -30,7 +29,7 @@ def launch_command(
     where: str, workers: int, servers: int, program: str, quick: bool
 ) -> Sequence[str]:
     return [
-        os.path.join(setup.REPOSITORY, "tools", "slimps"),
+        *setup.slimps_command(),
         "launch",
         "--on",
         where,

@@ -9,6 +9,7 @@ from typing import Any, Mapping, Optional, Sequence
 
 from bench import common
 from bench.cluster import cluster_bench, net
+from bench.codec import codec_tables
 from cli import progress, setup
 from plan import answer, calibrate, calibration, check, models, plan_options, systems, validation
 from plan import what_if
@@ -99,7 +100,7 @@ def remarks(said: Mapping[str, Any]) -> list[str]:
 
 def calibrate_now(options: argparse.Namespace) -> int:
     cluster = calibrate.job_cluster(options.on, options.workers, options.servers)
-    programs = common.find_programs(calibrate.PROGRAM, options.programs)
+    programs = common.find_programs(codec_tables.PROGRAM, options.programs)
     command = calibrate.launch_command(
         options.on, options.workers, options.servers, programs["bench_codec"], options.quick
     )

@@ -169,6 +169,11 @@ slimps_status slimps_num_workers(const slimps_store* store, uint32_t* num_worker
               [](const auto& of) { return of.store()->num_workers(); });
 }
 
+slimps_status slimps_timeout(const slimps_store* store, double* seconds) {
+  return Tell(__func__, store, "seconds", seconds,
+              [](const auto& of) { return absl::ToDoubleSeconds(of.store()->timeout()); });
+}
+
 slimps_status slimps_former_rounds(const slimps_store* store, uint64_t* rounds) {
   return Tell(__func__, store, "rounds", rounds,
               [](const auto& of) { return of.store()->former_rounds(); });

@@ -57,7 +57,7 @@
  * place says so (since 1.9), so that NULL is the host there. A call returns when it has read the
  * array, or when what it has written is there; training steps say themselves how long they need an
  * array. Errors are those of slimps_item.
- * Time: a call that waits does so for at most option timeout_s. Then it returns DEADLINE_EXCEEDED
+ * Time: a call that waits does so for at most slimps_timeout. Then it returns DEADLINE_EXCEEDED
  * and the message names what was missing. A wait for a GPU's stream has no limit.
  * Stability: within one SLIMPS_C_API_MAJOR names, numbers, layouts and meanings stay; see
  * docs/c-api.md.
@@ -251,6 +251,11 @@ SLIMPS_API slimps_status slimps_rank(const slimps_store* store, uint32_t* rank);
 
 /* Gives the number of workers in the job. */
 SLIMPS_API slimps_status slimps_num_workers(const slimps_store* store, uint32_t* num_workers);
+
+/* Gives the seconds that a call waits for others that live: option timeout_s, or what the job says
+ * if that is 0.
+ * Since 1.10. */
+SLIMPS_API slimps_status slimps_timeout(const slimps_store* store, double* seconds);
 
 /* Gives how many rounds a former process of this worker's rank took part in. 0: there was none. Not
  * 0: this process was started again while the job runs. Its init keeps the servers' weights, and

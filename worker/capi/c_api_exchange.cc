@@ -65,9 +65,9 @@ absl::StatusOr<ExchangeOptions> ToOptions(const slimps_exchange_settings* given)
                           ReadSized<slimps_exchange_settings>("settings", given));
   SLIMPS_RETURN_IF_ERROR(CheckChoice("settings.backup_model", settings.backup_model, 1));
   SLIMPS_RETURN_IF_ERROR(CheckChoice("settings.skip_non_finite", settings.skip_non_finite, 1));
-  if (!(settings.timeout_s > 0)) {
+  if (!(settings.timeout_s >= 0)) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "settings.timeout_s: expected a number of seconds over 0, got ", settings.timeout_s));
+        "settings.timeout_s: expected a number of seconds or 0, got ", settings.timeout_s));
   }
   ExchangeOptions options{
       .non_finite = settings.skip_non_finite == 1 ? NonFinite::kSkip : NonFinite::kStop,

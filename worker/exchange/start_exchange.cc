@@ -31,6 +31,10 @@ absl::Status CheckCanTrain(const KVStore& store, const wire::OptimizerSpec& opti
       "and a model would compute on those instead of weights");
 }
 
+// Waiting for weights gets so much longer than the store's timeout: the store's error says more
+// than "not in time".
+constexpr absl::Duration kGrace = absl::Seconds(5);
+
 // Loads a checkpoint, and sets `optimizer` in place of its own if their numbers differ.
 absl::StatusOr<LoadedCheckpoint> Resume(const std::string& folder,
                                         const wire::OptimizerSpec& optimizer, KVStore* store) {
@@ -134,22 +138,22 @@ LocalUpdaterOptions LocalStepOf(const wire::OptimizerSpec& optimizer, const KVSt
 absl::StatusOr<std::unique_ptr<WeightExchange>> StartExchange(KVStore* store,
                                                               std::span<const Parameter> parameters,
                                                               const wire::OptimizerSpec& optimizer,
-                                                              const ExchangeOptions& options) {
+                                                              const ExchangeOptions& given) {
+  ExchangeOptions options = given;
+  if (options.timeout == absl::ZeroDuration()) options.timeout = store->timeout() + kGrace;
   SLIMPS_RETURN_IF_ERROR(CheckCanTrain(*store, optimizer, options));
   SLIMPS_ASSIGN_OR_RETURN(const LoadedCheckpoint resumed,
                           InitParameters(optimizer, parameters, options, store));
   std::unique_ptr<WeightExchange> exchange;
   if (options.backup.has_value()) {
-    ExchangeOptions completed = options;
-    LocalUpdaterOptions& updater = completed.backup->updater;
+    LocalUpdaterOptions& updater = options.backup->updater;
     if (updater.moments == Moments::kServers) {
-      const LocalUpdaterOptions given = updater;
       updater = LocalStepOf(optimizer, *store);
-      updater.loc_lr = given.loc_lr;
-      updater.threads = given.threads;
+      updater.loc_lr = given.backup->updater.loc_lr;
+      updater.threads = given.backup->updater.threads;
     }
     SLIMPS_ASSIGN_OR_RETURN(exchange,
-                            MakeBackupExchange(store, parameters, completed, optimizer, resumed));
+                            MakeBackupExchange(store, parameters, options, optimizer, resumed));
   } else {
     exchange = MakeSyncExchange(store, parameters, options, resumed);
   }

@@ -45,8 +45,10 @@ struct ExchangeTimes {
 
 struct ExchangeOptions {
   NonFinite non_finite = NonFinite::kStop;
-  double clip_norm = 0;                        // WeightExchange::SetClipNorm
-  absl::Duration timeout = absl::Seconds(60);  // for one wait for weights
+  double clip_norm = 0;  // WeightExchange::SetClipNorm
+  // For one wait for weights. Zero: a little longer than the store's, whose error says more and so
+  // comes first.
+  absl::Duration timeout = absl::ZeroDuration();
   // nullopt: synchronous. If its updater's moments are the servers', StartExchange replaces the
   // updater by LocalStepOf, and keeps its loc_lr and threads.
   std::optional<BackupModelOptions> backup = std::nullopt;

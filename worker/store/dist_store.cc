@@ -34,7 +34,7 @@ DistStore::DistStore(wire::StoreMode mode, const KVStoreOptions& options,
     : mode_(mode),
       options_(options),
       activity_(options_.clock),
-      node_(mode, options_, std::move(transport), &activity_),
+      node_(mode, &options_, std::move(transport), &activity_),
       codecs_(mode, options_, &keys_, &node_) {}
 
 DistStore::~DistStore() {

@@ -110,6 +110,7 @@ class DistStore final : public KVStore {
   absl::Status Close() override;
   void Abort(const absl::Status& why) override;
   uint32_t rank() const override { return node_.rank(); }
+  absl::Duration timeout() const override { return options_.timeout; }
   uint32_t num_workers() const override { return options_.num_workers; }
   std::string type() const override { return StoreModeName(mode_); }
   StoreTotals totals() const override;
@@ -148,7 +149,7 @@ class DistStore final : public KVStore {
   absl::Status SendOptimizer(const wire::OptimizerSpec& spec);
 
   const wire::StoreMode mode_;
-  const KVStoreOptions options_;
+  KVStoreOptions options_;
   Activity activity_;
   KeyTable keys_;
   WorkerNode node_;  // declared before the parts that have threads, which use it until they end

@@ -80,6 +80,7 @@ class GuardedStore final : public KVStore {
   absl::Status Close() override;
   void Abort(const absl::Status& why) override { store_->Abort(why); }
   uint32_t rank() const override { return store_->rank(); }
+  absl::Duration timeout() const override { return store_->timeout(); }
   uint32_t num_workers() const override { return store_->num_workers(); }
   std::string type() const override { return store_->type(); }
   StoreTotals totals() const override { return store_->totals(); }

@@ -38,30 +38,37 @@ MembershipOptions MakeMembershipOptions(const KVStoreOptions& options,
   membership.job_id = options.job_id;
   membership.num_workers = options.num_workers;
   membership.num_servers = options.num_servers;
-  membership.join_timeout = options.timeout;
+  membership.join_timeout = options.join_timeout;
   membership.stop = options.stop;
   membership.clock = options.clock;
   membership.on_out_of_memory = on_out_of_memory;
   return membership;
 }
 
+// Makes `timeout` the job's if the worker has none of its own, and no shorter than the job allows.
+void SettleTimeout(const wire::Welcome& welcome, absl::Duration* timeout) {
+  if (*timeout == absl::ZeroDuration()) *timeout = absl::Milliseconds(welcome.timeout_ms());
+  *timeout = std::max(*timeout, absl::Milliseconds(welcome.least_timeout_ms()));
+}
+
 }  // namespace
 
-WorkerNode::WorkerNode(wire::StoreMode mode, const KVStoreOptions& options,
+WorkerNode::WorkerNode(wire::StoreMode mode, KVStoreOptions* options,
                        std::unique_ptr<Transport> transport, Activity* activity)
     : mode_(mode),
-      options_(options),
+      options_(*options),
       transport_(std::move(transport)),
       activity_(activity),
       on_out_of_memory_(
           [this](const std::bad_alloc& error) { Fail(StoreFailure(error), Cause::kOurs); }),
-      membership_(transport_.get(), MakeMembershipOptions(options, on_out_of_memory_)),
-      rpc_(transport_.get(), options.retry_interval, options.clock),
+      membership_(transport_.get(), MakeMembershipOptions(options_, on_out_of_memory_)),
+      rpc_(transport_.get(), options_.retry_interval, options_.clock),
       servers_(transport_.get(), &membership_, &options_) {}
 
 absl::Status WorkerNode::Join() {
   SLIMPS_RETURN_IF_ERROR(transport_->Start(this));
   SLIMPS_RETURN_IF_ERROR(membership_.Join());
+  SettleTimeout(membership_.welcome(), &options_.timeout);
   SLIMPS_RETURN_IF_ERROR(servers_.Connect(membership_.roster()));
   returning_.store(membership_.welcome().restarts() > 0);
   former_saved_.store(!returning_.load());

@@ -56,10 +56,11 @@ class WorkerNode final : private MessageSink {
 
   // REQUIRES: `transport` has not been started; `options` and `activity` outlive the node.
   // `activity` is told when items travel.
-  WorkerNode(wire::StoreMode mode, const KVStoreOptions& options,
-             std::unique_ptr<Transport> transport, Activity* activity);
+  WorkerNode(wire::StoreMode mode, KVStoreOptions* options, std::unique_ptr<Transport> transport,
+             Activity* activity);
 
-  // Joins the job, waits until all nodes are there, and connects to the servers.
+  // Joins the job, waits until all nodes are there, and connects to the servers. Sets the options'
+  // timeout as the job says.
   [[nodiscard]] absl::Status Join();
 
   // Hands on messages and failures from now on. Returns the failure that there was before, if any.
@@ -180,7 +181,7 @@ class WorkerNode final : private MessageSink {
   void AwaitReport();
 
   const wire::StoreMode mode_;
-  const KVStoreOptions& options_;
+  KVStoreOptions& options_;
   const std::unique_ptr<Transport> transport_;
   Activity* const activity_;
   const slimps::OnOutOfMemory on_out_of_memory_;

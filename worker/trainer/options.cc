@@ -20,10 +20,6 @@ namespace slimps {
 
 namespace {
 
-// Waiting for weights gets a little longer than the store's timeout: the store's error says more
-// than "not in time".
-constexpr absl::Duration kGrace = absl::Seconds(5);
-
 // The part of the run in which --lr_schedule=one_cycle climbs, as torch's OneCycleLR has it.
 constexpr double kClimb = 0.3;
 
@@ -267,7 +263,6 @@ TrainOptions TrainingOptions(const WorkerFlags& flags, const KVStoreOptions& sto
   }
   train.exchange.clip_norm = flags.clip_norm;
   train.exchange.non_finite = flags.non_finite == "skip" ? NonFinite::kSkip : NonFinite::kStop;
-  train.exchange.timeout = store.timeout + kGrace;
   train.checkpoint = flags.checkpoint;
   train.checkpoint_every = static_cast<size_t>(flags.checkpoint_every);
   train.evaluate_epochs = flags.evaluate_epochs;

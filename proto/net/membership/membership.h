@@ -56,7 +56,7 @@ struct MembershipOptions {
   std::vector<std::string> endpoints;  // where workers can reach this server
   std::string host;                    // named in messages to people; empty: this machine's name
   bool restored = false;               // this server goes on from a snapshot of the job
-  absl::Duration join_timeout = absl::Seconds(60);
+  absl::Duration join_timeout = absl::Seconds(600);
   std::stop_token stop;  // ends Join
   const Clock* clock = MachineClock();
   // Called when memory runs out on the heartbeat's thread. Null: the process ends.

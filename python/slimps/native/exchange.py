@@ -31,7 +31,7 @@ class ExchangeSettings:
     backup_model: bool = False  # a step begins with this worker's own step
     local_lr: Optional[float] = None  # of that step, above 0; None: the optimizer's
     skip_non_finite: bool = False  # False: NaN and infinity end the step with an error
-    timeout_s: float = 60.0  # of one wait for weights
+    timeout_s: float = 0.0  # of one wait for weights; 0: a little longer than the store's
     clip_norm: Optional[float] = None  # bound on the mean gradient's norm, above 0; None: none
 
 

@@ -37,6 +37,12 @@ def former_rounds(store: int) -> int:
     return rounds.value
 
 
+def timeout_s(store: int) -> float:
+    seconds = ctypes.c_double()
+    check(lib.slimps_timeout(store, ctypes.byref(seconds)))
+    return seconds.value
+
+
 def totals(store: int) -> Dict[str, float]:
     found, pointer = sized(structs.Totals)
     check(lib.slimps_get_totals(store, pointer))

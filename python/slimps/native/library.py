@@ -42,6 +42,7 @@ _STATUS = {
     "rank": (c_void_p, c_void_p),
     "num_workers": (c_void_p, c_void_p),
     "former_rounds": (c_void_p, c_void_p),
+    "timeout": (c_void_p, c_void_p),
     "is_capable": (c_void_p, c_char_p, c_void_p),
     "init": (c_void_p, c_void_p, c_size_t),
     "push": (c_void_p, _KEY, c_void_p, c_size_t, c_int32),

@@ -329,6 +329,9 @@ class Store(states.States):
         why = "worker %d was interrupted, as by Ctrl-C, while it waited" % self.rank
         check(lib.slimps_abort(self._pointer, why.encode("ascii")))
 
+    def timeout_s(self) -> float:
+        return figures.timeout_s(self._pointer)
+
     def former_rounds(self) -> int:
         return figures.former_rounds(self._pointer)
 

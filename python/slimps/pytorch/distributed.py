@@ -169,8 +169,6 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
             ),
         )
         spec.rescale_grad = self.store.unscale
-        # Longer than the store's timeout, so that the store's error, which says more, comes first.
-        settings.timeout_s = self.store.timeout_s + 5
         self._backup_model = backup_model
         of_rows = list(rows.expected(named_parameters, self._names, self._parameters))
         for name in of_rows:

@@ -25,7 +25,6 @@ from slimps_launch import errors
 from slimps_launch import network
 from slimps_launch.placement import process_group
 
-PATIENCE = 600.0  # seconds until all have come: images are pulled, file systems are slow
 SAY_WAITING = 10.0  # seconds until a line names those that have not come
 SECONDS_TO_CONNECT = 5.0  # and to take the answer
 SECONDS_TO_SPEAK = 1.0  # in which a part has sent its line: the others wait
@@ -200,19 +199,22 @@ def _line(connection, seconds):
 class Visit:
     """A part's visit to the meeting, on a thread of its own, which calls `when_done` at its end.
 
-    The address of the Hello `tell` is that on the way to the host, if it is "".
+    The address of the Hello `tell` is that on the way to the host, if it is "". The visit ends
+    after `patience` seconds.
     """
 
-    def __init__(self, host, port, tell, when_done):
+    def __init__(self, host, port, tell, patience, when_done):
         self.done = False
         self.error = None  # why the host has not answered yet
         self.member = None  # its answer
         threading.Thread(
-            target=self._run, args=((host, port), tell, when_done), name="meeting", daemon=True
+            target=self._run,
+            args=((host, port), tell, time.monotonic() + patience, when_done),
+            name="meeting",
+            daemon=True,
         ).start()
 
-    def _run(self, where, tell, when_done):
-        deadline = time.monotonic() + PATIENCE
+    def _run(self, where, tell, deadline, when_done):
         try:
             while not self.done:
                 try:

@@ -104,6 +104,7 @@ def run_line(options, first_pod, command):
     """Returns what each pod runs."""
     line = ["slimps", "run", "--workers", str(options.workers), "--servers", str(options.servers)]
     line += ["--scheduler", "%s:%d" % (first_pod, PORT)]
+    line += ["--join_timeout_s", str(options.join_timeout_s), "--timeout_s", str(options.timeout_s)]
     line += ["--insecure"] if options.insecure else ["--mounted-keys", KEYS_AT]
     if options.checkpoint:
         line += ["--checkpoint", options.checkpoint]

@@ -31,7 +31,7 @@ class Engine:
 
     def find_scheduler(self, launcher):
         # It starts before the meeting, which says better who is missing.
-        launcher.job.roster_timeout = meeting.PATIENCE + TO_JOIN
+        launcher.job.roster_timeout = launcher.job.join_timeout + TO_JOIN
         return launcher.announce_scheduler()
 
     def carry(self, launcher, port, name, command, environment, **how):

@@ -106,7 +106,7 @@ class Place:
             lambda: all(
                 carrier.about is not None or carrier.status is not None for carrier in self.carriers
             ),
-            launcher.job.start_timeout,
+            launcher.job.join_timeout,
             1.0,
         )
         complaints = [

@@ -45,6 +45,7 @@ def main():
         "gloo": os.environ.get("GLOO_SOCKET_IFNAME"),
         "nccl": os.environ.get("NCCL_SOCKET_IFNAME"),
         "node_first": optimizer._node is not None,
+        "waits": [os.environ["SLIMPS_JOIN_TIMEOUT_S"], optimizer.store.timeout_s],
     }
     # One write: lines of several processes do not mix.
     sys.stdout.write("group: %s\n" % json.dumps(found))

@@ -74,9 +74,9 @@ class MeetingTest(unittest.TestCase):
     def host(self, count):
         return meeting.Host("127.0.0.1", 0, "job", count, self.said.append)
 
-    def visit(self, host, part, **other):
+    def visit(self, host, part, patience=60.0, **other):
         told = dataclasses.replace(hello(part, 1), address="", host="", **other)
-        return meeting.Visit("127.0.0.1", host.port, told, lambda: self.done.put(part))
+        return meeting.Visit("127.0.0.1", host.port, told, patience, lambda: self.done.put(part))
 
     def test_all_learn_their_places_when_the_last_has_come(self):
         host = self.host(3)
@@ -155,8 +155,8 @@ class MeetingTest(unittest.TestCase):
             resource.setrlimit.assert_called_once_with(resource.RLIMIT_NOFILE, (limit, 1000))
 
     def test_a_host_that_answers_something_else_or_a_mistake_of_ours_ends_the_visit(self):
-        with network_listener(0) as other, mock.patch.object(meeting, "PATIENCE", 0.0):
-            visit = self.visit(mock.Mock(port=network.port_of(other)), 0)
+        with network_listener(0) as other:
+            visit = self.visit(mock.Mock(port=network.port_of(other)), 0, patience=0.0)
             with other.accept()[0] as connection:
                 connection.sendall(b"[" * 4000 + b"\n")
                 self.done.get(timeout=60)
@@ -182,11 +182,8 @@ class MeetingTest(unittest.TestCase):
         self.assertEqual({0, 1, 2}, {self.done.get(timeout=60) for _ in range(3)})
 
     def test_a_host_that_is_not_there_ends_the_visit_with_its_error(self):
-        with network.hold_port() as held, mock.patch.object(meeting, "PATIENCE", 0.0):
-            told = hello(0, 1)
-            visit = meeting.Visit(
-                "127.0.0.1", network.port_of(held), told, lambda: self.done.put(0)
-            )
+        with network.hold_port() as held:
+            visit = self.visit(mock.Mock(port=network.port_of(held)), 0, patience=0.0)
             self.done.get(timeout=60)
         self.assertEqual(errno.ECONNREFUSED, visit.error.errno)
 
@@ -200,7 +197,7 @@ class MeetingTest(unittest.TestCase):
 class PartTest(unittest.TestCase):
     def part(self, rank):
         seat = engine.Seat("mpirun", rank, 2, 0, 1, rank, 2, start="job")
-        options = mock.Mock(interface=None)
+        options = mock.Mock(interface=None, join_timeout_s=60)
         part = run_command.Part(seat, engine.plan(seat), options, ["true"])
         part.address = "127.0.0.1"
         self.runner = processes.Processes()
@@ -230,14 +227,15 @@ class PartTest(unittest.TestCase):
 
         with mock.patch.object(socket, "getaddrinfo", resolved):
             told = dataclasses.replace(hello(0, 1), job="job of 2")
-            meeting.Visit("127.0.0.1", host.port, told, lambda: None)
+            meeting.Visit("127.0.0.1", host.port, told, 60.0, lambda: None)
             self.assertEqual(host.port, part.find_scheduler(self.runner))
         self.assertEqual([], unknown)
         self.assertEqual((1, 2), (part.member.rank, part.member.size))
 
     def test_a_host_that_stays_away_is_named_with_what_it_was_asked_for(self):
         part = self.part(1)
-        with network.hold_port() as held, mock.patch.object(meeting, "PATIENCE", 0.0):
+        part.options.join_timeout_s = 0
+        with network.hold_port() as held:
             port = network.port_of(held)
             with self.assertRaisesRegex(
                 errors.LaunchError, "worker1 does not learn its rank at 127.0.0.1:%d.*refus" % port

@@ -21,7 +21,9 @@ HERE = os.path.dirname(os.path.realpath(__file__))
 WORKER = [commands.PYTHON, os.path.join(HERE, "group_worker.py")]
 WHY_NOT = net.why_not()
 needs_machines = pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
-LAUNCH = SLIMPS + ["launch"]
+WAITS = ["--join_timeout_s=78", "--timeout_s=77"]
+LAUNCH = [*SLIMPS, "launch", *WAITS]
+RUN = [*SLIMPS, "run", *WAITS]
 SIX = ["--workers=4", "--servers=2", "--insecure"]
 ONE_MACHINE = ["cuda:0", "cuda:1"]
 TWO_MACHINES = ["cuda:0", "cuda:1", "cuda:0", "cuda:1"]
@@ -40,6 +42,7 @@ def assert_same_everywhere(jobs, devices, interface, local_size=2):
         assert one["devices"] == devices
         assert one["local_size"] == str(local_size)
         assert (one["gloo"], one["nccl"]) == (interface, "=" + interface)
+        assert one["waits"] == ["78", 77.0]
         assert one["node_first"] == (1 < local_size < len(devices))
     assert found[0]["held"]
 
@@ -87,14 +90,14 @@ def test_by_mpirun(mpirun):
 
 @pytest.mark.parametrize("mpirun", [OPENMPI, MPICH], ids=["openmpi", "mpich"])
 def test_by_mpirun_without_launch(mpirun):
-    run = SLIMPS + ["run", "--scheduler=127.0.0.1:%d" % commands.free_port(), "--", *WORKER]
+    run = RUN + ["--scheduler=127.0.0.1:%d" % commands.free_port(), "--", *WORKER]
     with Command(mpirun.split() + ["-n", "2"] + run, **AS_ROOT) as job:
         assert_same_everywhere([job], ONE_MACHINE, "lo")
 
 
 def test_by_torchrun():
     torchrun = [commands.PYTHON, "-m", "torch.distributed.run", "--nproc_per_node=2"]
-    with Command(torchrun + ["--no_python", *SLIMPS, "run", "--", *WORKER]) as job:
+    with Command(torchrun + ["--no_python", *RUN, "--", *WORKER]) as job:
         assert_same_everywhere([job], ONE_MACHINE, "lo")
 
 
@@ -104,7 +107,7 @@ def test_by_torchrun_on_two_machines():
         line = [commands.PYTHON, "-m", "torch.distributed.run", "--no_python", "--nnodes=2"]
         line += ["--nproc_per_node=2", "--rdzv_backend=c10d", "--rdzv_id=seven"]
         line += ["--rdzv_endpoint=%s:29400" % network.address(0)]
-        run = [*SLIMPS, "run", "--insecure", "--", *WORKER]
+        run = [*RUN, "--insecure", "--", *WORKER]
         with contextlib.ExitStack() as running:
             jobs = [
                 running.enter_context(
@@ -141,7 +144,7 @@ def test_by_mpirun_on_two_machines(machines, mpi):
 
 @needs_machines
 def test_in_pods_of_kubernetes(tmp_path):
-    with kubernetes_test.pods(tmp_path, (), WORKER) as pods:
+    with kubernetes_test.pods(tmp_path, WAITS, WORKER) as pods:
         assert_same_everywhere(pods, ["cuda:0", "cuda:0"], net.INTERFACE, local_size=1)
 
 
@@ -157,7 +160,7 @@ def test_in_an_allocation_of_slurm(cluster):
 @needs_machines
 @pytest.mark.parametrize("distribution", ["block", "cyclic"])
 def test_by_srun_without_launch(cluster, distribution):
-    run = SLIMPS + ["run", "--insecure", "--scheduler=10.77.0.1:%d" % commands.free_port()]
+    run = RUN + ["--insecure", "--scheduler=10.77.0.1:%d" % commands.free_port()]
     srun = ["srun", "--distribution=" + distribution, *run, "--", *WORKER]
     with Command(cluster.command(*srun), SLURM_CONF=cluster.config) as job:
         assert_same_everywhere([job], TWO_MACHINES, net.INTERFACE)

@@ -77,6 +77,19 @@ TEST(ResolveAddress, AnUnknownHostIsNamed) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("no-such-host.invalid"));
 }
 
+TEST(ResolveAddress, AHostWithoutAnIPv4AddressIsNamedSo) {
+  EXPECT_THAT(std::string(ResolveIPv4("::1").status().message()),
+              HasSubstr("host \"::1\": it has IPv6 addresses alone, expected an IPv4 address"));
+}
+
+TEST(CheckName, ANameOfTheLoopbackIsNotWhereOtherMachinesLook) {
+  EXPECT_THAT(std::string(CheckName("0x7f000101").message()),  // which no name server has to know
+              HasSubstr("0x7f000101 is 127.0.1.1 here, as /etc/hosts says: other machines"));
+  for (const char* fine : {"localhost", "127.0.1.1", "10.0.0.1", "*", "no-such-host.invalid"}) {
+    EXPECT_TRUE(CheckName(fine).ok()) << fine;
+  }
+}
+
 TEST(Address, LoopbackIsWhatOnlyThisMachineReaches) {
   for (const char* host : {"127.0.0.1", "127.1.2.3", "localhost", "::1", "[::1]"}) {
     EXPECT_TRUE(IsLoopback(host)) << host;

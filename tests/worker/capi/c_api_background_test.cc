@@ -184,7 +184,7 @@ TEST_F(CApiBackground, ACallThatIsDestroyedGoesOn) {
 // which only a descriptor tells, and the start of a later one.
 TEST_F(CApiBackground, ACreateWhoseCallIsDestroyedGivesUp) {
   const Options options = MakeOptions("scheduler", "127.0.0.1:1");  // nobody listens
-  ASSERT_C_OK(slimps_options_set(options.get(), "timeout_s", "3600"));
+  ASSERT_C_OK(slimps_options_set(options.get(), "join_timeout_s", "3600"));
   pollfd ended = {dup(descriptor_), POLLIN, 0};
   slimps_store* made = nullptr;
   ASSERT_EQ(slimps_create_in_background("dist_sync", options.get(), call_.get(), &made),

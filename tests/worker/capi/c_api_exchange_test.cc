@@ -196,8 +196,8 @@ TEST_F(CApiExchange, SettingsThatMakeNoSenseAreRefused) {
   refused([](auto& s) { s.backup_model = 2; }, "settings.backup_model: expected 0 to 1, got 2");
   refused([](auto& s) { s.skip_non_finite = -1; }, "skip_non_finite: expected 0 to 1, got -1");
   refused([](auto& s) { s.local_lr = 0.1; }, "settings.local_lr: expected 0 or, for the backup");
-  refused([](auto& s) { s.timeout_s = 0; }, "timeout_s: expected a number of seconds over 0");
-  refused([](auto& s) { s.timeout_s = NAN; }, "timeout_s: expected a number of seconds over 0");
+  refused([](auto& s) { s.timeout_s = -1; }, "timeout_s: expected a number of seconds or 0");
+  refused([](auto& s) { s.timeout_s = NAN; }, "timeout_s: expected a number of seconds or 0");
   refused([](auto& s) { s.backup_model = 1, s.local_lr = -1; }, "settings.local_lr: expected 0 or");
   EXPECT_C_OK(Start(store_.get(), SLIMPS_EXCHANGE_SETTINGS)) << "the refused have made no key";
 }

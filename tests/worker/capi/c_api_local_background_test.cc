@@ -168,7 +168,7 @@ TEST(CApiCreateInBackground, GivesUpWhenItIsCancelledAndTheNextOneDoesNot) {
             SLIMPS_UNDER_WAY);
   EXPECT_C_OK(slimps_call_cancel(call.get()));
   EXPECT_C_FAILS(EndOf(call), SLIMPS_CANCELLED, "slimps_create_in_background: ");
-  ASSERT_C_OK(slimps_options_set(options.get(), "timeout_s", "0.01"));
+  ASSERT_C_OK(slimps_options_set(options.get(), "join_timeout_s", "0.01"));
   ASSERT_EQ(slimps_create_in_background("dist_sync", options.get(), call.get(), &made),
             SLIMPS_UNDER_WAY);
   EXPECT_C_FAILS(EndOf(call), SLIMPS_DEADLINE_EXCEEDED, "127.0.0.1:1");

@@ -33,6 +33,7 @@ LATER = {
     "slimps_save": "6",
     "slimps_exchange_is_read": "7",
     "slimps_note_position": "8",
+    "slimps_timeout": "10",
     "slimps_trace_finish": "8",
     "slimps_trace_span": "8",
     "slimps_trace_start": "8",

@@ -197,7 +197,7 @@ TEST(CApiOptions, TheEnvironmentIsAsked) {
   setenv("DMLC_NUM_WORKER", "1", 1);
   setenv("DMLC_NUM_SERVER", "1", 1);
   EXPECT_C_OK(slimps_options_from_environment(options.get()));
-  EXPECT_C_OK(slimps_options_set(options.get(), "timeout_s", "0.01"));
+  EXPECT_C_OK(slimps_options_set(options.get(), "join_timeout_s", "0.01"));
   slimps_store* store = nullptr;
   EXPECT_C_FAILS(slimps_create("dist_sync", options.get(), &store), SLIMPS_DEADLINE_EXCEEDED,
                  "127.0.0.1:1");

@@ -5,6 +5,7 @@ from bench.codec.codec_bars import bar_remarks, find, times_raw
 from bench.common import markdown_table
 from slimps_launch import schema
 
+PROGRAM = {"bench_codec": ("//tools/bench/codec:bench_codec", "tools/bench/codec/bench_codec")}
 OPERATIONS = ("encode_ef", "encode", "decode_add", "aggregate", "levels", "phases")
 # ResNet-50 on a V100, encode and decode, in ms. Source: Agarwal et al., "On the Utility of Gradient
 # Compression in Distributed Training Systems", MLSys 2022, table 2 (1 % for the sparse codecs; QSGD
