@@ -30,14 +30,10 @@ const Member* MembershipTable::HolderOf(const Incarnation& incarnation) const {
   return nullptr;
 }
 
-const Member* MembershipTable::GoneTogether(const wire::NodeRef& node) const {
-  const Member* const self = Find({node.role(), node.rank()});
+const Member* MembershipTable::AwayBeforeSavedBy(const Member& server) const {
+  if (server.entry.node().role() != wire::SERVER) return nullptr;
   for (const auto& [place, member] : members_) {
-    if (place.first == node.role() || !member.IsGone()) continue;
-    const auto has_saved = [](const Member& server, const Member& worker) {
-      return worker.entry.away() && server.saved_epoch >= worker.away_epoch;
-    };
-    if (self == nullptr || (!has_saved(*self, member) && !has_saved(member, *self))) return &member;
+    if (member.entry.away() && server.saved_epoch < member.away_epoch) return &member;
   }
   return nullptr;
 }
@@ -184,6 +180,11 @@ bool MembershipTable::NoteDone(const wire::NodeRef& node, const wire::Heartbeat&
   const bool saved_more = epoch > member.saved_epoch;
   if (saved_more) member.saved_epoch = epoch;
   const bool begins = heartbeat.has_pushed() && !std::exchange(member.has_pushed, true);
+  if (begins) {
+    all_have_pushed_ = complete_ && std::ranges::all_of(members_, [](const auto& one) {
+                         return one.first.first != wire::WORKER || one.second.has_pushed;
+                       });
+  }
   return saved_more || begins;
 }
 

@@ -156,10 +156,11 @@ class MembershipTable final {
            options_.worker_timeout > absl::ZeroDuration() && member.has_pushed;
   }
 
-  // Returns a member that is gone now, as `node` is, so that nobody has certain pushes any more: a
-  // worker keeps what a server has not saved. A worker that is away does not count where the server
-  // has saved all that came from it. nullptr: there is none.
-  const Member* GoneTogether(const wire::NodeRef& node) const;
+  // Returns a worker that is away and whose pushes this server, whose process is gone, had not all
+  // saved, so that nobody has them any more. nullptr: there is none. A worker that is only lost may
+  // be silent and still have what it sent: its place decides, once that is taken or given up
+  // (NotReplayedBy).
+  const Member* AwayBeforeSavedBy(const Member& server) const;
 
   // Returns a server that was started again and that this member, a worker in the job, has not sent
   // yet all that it kept. nullptr: there is none.
@@ -198,6 +199,8 @@ class MembershipTable final {
   // are away.
   bool AllLeft(wire::Role role) const;
   bool AnyLeft(wire::Role role) const;
+  // True once each worker has pushed, and for ever after.
+  bool all_have_pushed() const { return all_have_pushed_; }
   // Counts the members that have neither left nor are away. A lost one counts.
   uint32_t CountPresent(wire::Role role) const;
 
@@ -229,6 +232,7 @@ class MembershipTable final {
   std::vector<PeerId> probes_;
   uint64_t epoch_ = 0;
   bool complete_ = false;
+  bool all_have_pushed_ = false;
 };
 
 }  // namespace slimps

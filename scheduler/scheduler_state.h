@@ -145,11 +145,10 @@ class SchedulerState final {
   void SendRoster(const Member& reader, Outbox* out) const;
   // The node is gone for this `reason`. Waits for it to be started again, or fails the job.
   void Lose(const Member& member, const std::string& reason, SteadyTime now, Outbox* out);
-  // Fails the job if another node that is gone had what this one's new process would need.
-  bool FailIfGoneTogether(const Member& member, SteadyTime now, Outbox* out);
-  // Fails the job if this worker, which is gone for good, had not yet sent a server again what that
-  // lacks. Others may have seen weights with it.
-  bool FailIfLogIsLost(const Member& worker, SteadyTime now, Outbox* out);
+  // Fails the job if nobody has certain pushes any more, now that `gone` is gone for good. It is a
+  // server that had not saved those of a worker that is away, or a worker that had not sent a
+  // server again what that lacks. Others may have seen weights with them.
+  bool FailIfPushesAreLost(const Member& gone, SteadyTime now, Outbox* out);
   void HandleMember(const Member& member, const wire::Header& header, SteadyTime now, Outbox* out);
   void HandleGoodbye(const Member& member, const wire::Header& header, SteadyTime now, Outbox* out);
   // Goes on without the workers that were waited for long enough. Where none is left, fails.

@@ -22,7 +22,6 @@ void SchedulerState::Lose(const Member& member, const std::string& reason, Stead
                                                : ""),
                 now, out);
   }
-  if (FailIfGoneTogether(member, now, out)) return;
   joining_.Awaited(
       reason, members_.MayStayAway(member) ? options_.worker_timeout : options_.restart_timeout);
   members_.Lose(node, now);
@@ -30,7 +29,7 @@ void SchedulerState::Lose(const Member& member, const std::string& reason, Stead
 
 void SchedulerState::LeaveBehind(SteadyTime now, SteadyTime heard_until, Outbox* out) {
   while (const Member* const gone = members_.StaysAway(heard_until)) {
-    if (FailIfLogIsLost(*gone, now, out)) return;
+    if (FailIfPushesAreLost(*gone, now, out)) return;
     const wire::NodeRef node = gone->entry.node();
     const std::string who = gone->ToString();
     const bool is_last = members_.CountPresent(wire::WORKER) == 1;
@@ -49,9 +48,7 @@ void SchedulerState::LeaveBehind(SteadyTime now, SteadyTime heard_until, Outbox*
 
 void SchedulerState::Replace(const Newcomers::Settled& settled, SteadyTime now, Outbox* out) {
   joining_.Replaced(*settled.gone);
-  if (FailIfGoneTogether(*settled.gone, now, out) || FailIfLogIsLost(*settled.gone, now, out)) {
-    return;
-  }
+  if (FailIfPushesAreLost(*settled.gone, now, out)) return;
   wire::Header header = settled.header;
   header.mutable_register_()->set_wanted_rank(
       static_cast<int32_t>(settled.gone->entry.node().rank()));
@@ -68,25 +65,20 @@ void SchedulerState::Replace(const Newcomers::Settled& settled, SteadyTime now, 
   for (const Member& reader : members_.LiveMembers()) SendRoster(reader, out);
 }
 
-bool SchedulerState::FailIfGoneTogether(const Member& member, SteadyTime now, Outbox* out) {
-  const wire::NodeRef node = member.entry.node();
-  const Member* const other = members_.GoneTogether(node);
-  if (other == nullptr) return false;
-  Fail(node,
-       absl::StrCat(member.ToString(), " and ", other->ToString(),
-                    " are gone together, and with them pushes that no snapshot has"),
-       now, out);
-  return true;
-}
-
-bool SchedulerState::FailIfLogIsLost(const Member& worker, SteadyTime now, Outbox* out) {
-  const Member* const server = members_.NotReplayedBy(worker);
-  if (server == nullptr) return false;
-  const wire::NodeRef node = worker.entry.node();
-  Fail(node,
-       absl::StrCat(worker.ToString(), " is gone, and had not sent ", server->ToString(),
-                    ", which was started again, all the pushes that its snapshot lacks"),
-       now, out);
+// Silence is no evidence that memory is lost. So this is asked where a new process takes the place
+// of `gone`, or the place is given up, and not when `gone` falls silent.
+bool SchedulerState::FailIfPushesAreLost(const Member& gone, SteadyTime now, Outbox* out) {
+  std::string why;
+  if (const Member* const worker = members_.AwayBeforeSavedBy(gone); worker != nullptr) {
+    why = absl::StrCat(gone.ToString(), " and ", worker->ToString(),
+                       " are gone together, and with them pushes that no snapshot has");
+  } else if (const Member* const server = members_.NotReplayedBy(gone); server != nullptr) {
+    why = absl::StrCat(gone.ToString(), " is gone, and had not sent ", server->ToString(),
+                       ", which was started again, all the pushes that its snapshot lacks");
+  }
+  if (why.empty()) return false;
+  const wire::NodeRef node = gone.entry.node();  // a copy: `gone` may be the table's own
+  Fail(node, why, now, out);
   return true;
 }
 

@@ -210,13 +210,49 @@ TEST_F(NodeRestartTest, AnotherProcessTakesALostWorkersPlaceAndLearnsSo) {
   EXPECT_EQ(Others(kServer)[2].roster().nodes(2).incarnation(), kNewWorker);
 }
 
-TEST_F(NodeRestartTest, AServerAndAWorkerThatAreGoneTogetherEndTheJob) {
+TEST_F(NodeRestartTest, AServerAndAWorkerThatAreSilentTogetherGoOnWhereTheyWere) {
+  RegisterAll();
+  for (int i = 0; i < 5; ++i) {
+    clock_.Advance(absl::Seconds(3));
+    Heartbeat(kWorker0);
+    Tick(kWorker0);
+  }
+  EXPECT_EQ(state_->members().LiveMembers().size(), 1u);
+  EXPECT_EQ(state_->phase(), Phase::kRunning) << "nobody has lost its memory";
+  Heartbeat(kServer);
+  Heartbeat(kWorker1);
+  Tick(kWorker0);
+  EXPECT_EQ(state_->members().LiveMembers().size(), 3u);
+  EXPECT_EQ(state_->phase(), Phase::kRunning);
+}
+
+TEST_F(NodeRestartTest, ASilentWorkerStillHasWhatANewServerLacks) {
   RegisterAll();
   LoseWorker1();
   state_->ConnectionGone(PeerId{kServer});
   RegisterServerAgain();
-  EXPECT_EQ(state_->phase(), Phase::kFailed);
-  EXPECT_THAT(std::string(state_->result().message()), HasSubstr("are gone together"));
+  EXPECT_EQ(state_->phase(), Phase::kRunning);
+  Heartbeat(kWorker1);
+  SaySaved(state_->members().epoch(), kWorker0);
+  SaySaved(state_->members().epoch(), kWorker1);
+  state_->ConnectionGone(PeerId{kWorker1});
+  RegisterWorker1Again();
+  EXPECT_EQ(state_->phase(), Phase::kRunning) << "it had sent it again";
+}
+
+TEST_F(NodeRestartTest, AServerAndAWorkerThatAreBothReplacedEndTheJobWhoeverComesFirst) {
+  for (const bool worker_comes_first : {false, true}) {
+    MakeState();
+    RegisterAll();
+    LoseWorker1();
+    state_->ConnectionGone(PeerId{kServer});
+    if (worker_comes_first) RegisterWorker1Again();
+    EXPECT_EQ(state_->phase(), Phase::kRunning) << "the server may still be heard";
+    RegisterServerAgain();
+    if (!worker_comes_first) RegisterWorker1Again();
+    EXPECT_EQ(state_->phase(), Phase::kFailed);
+    EXPECT_THAT(std::string(state_->result().message()), HasSubstr("had not sent server 0"));
+  }
 }
 
 TEST_F(NodeRestartTest, AWorkerComesBackOnceOthersHaveSentAServerWhatItLacks) {

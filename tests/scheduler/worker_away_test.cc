@@ -188,7 +188,11 @@ TEST_F(WorkerAwayTest, AServerMayBeLostOnceItHasSavedWhatCameFromIt) {
     GoAway();
     SaySaved(state_->members().epoch() - (saved ? 0 : 1));
     Lose(kServer);
+    EXPECT_EQ(state_->phase(), Phase::kRunning) << "it may only be silent";
+    RegisterServerAgain();
     EXPECT_EQ(state_->phase(), saved ? Phase::kRunning : Phase::kFailed);
+    if (saved) continue;
+    EXPECT_THAT(std::string(state_->result().message()), HasSubstr("are gone together"));
   }
 }
 
@@ -201,6 +205,7 @@ TEST_F(WorkerAwayTest, ASchedulerThatIsStartedAgainKnowsWhatServersHaveSaved) {
   ASSERT_TRUE(state_->Restore(entries, clock_.Now()).ok());
   Heartbeat(kWorker0);
   Lose(kServer);
+  RegisterServerAgain();
   EXPECT_EQ(state_->phase(), Phase::kRunning);
 }
 
