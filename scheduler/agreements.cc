@@ -26,6 +26,7 @@ bool Agreements::Handle(const Member& member, const wire::Header& header,
 bool Agreements::HandleBarrier(const Member& member, const wire::Header& header,
                                const MembershipTable& members, Outbox* out) {
   const wire::NodeRef& node = member.entry.node();
+  if (members.all_have_pushed()) barriers_.NoteAllHavePushed();
   absl::StatusOr<std::vector<BarrierTable::Release>> releases =
       members.complete()
           ? barriers_.Arrive({node.role(), node.rank()}, header.barrier())

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <string_view>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/status_macros.h"
@@ -27,6 +28,16 @@ std::string Which(const std::string& name, uint64_t ticket) {
 }
 
 }  // namespace
+
+size_t BarrierTable::BytesToRemember(const wire::Barrier& barrier) {
+  if (barrier.values().empty() && barrier.purpose().empty()) return 0;
+  return sizeof(Remembered) + barrier.purpose().size() +
+         static_cast<size_t>(barrier.values_size()) * sizeof(double);
+}
+
+void BarrierTable::NoteAllHavePushed() {
+  if (!std::exchange(all_have_pushed_, true)) remembers_ = std::min(remembers_, kBytesOfTraining);
+}
 
 absl::Status BarrierTable::CheckVisit(const Node& node, const wire::Barrier& barrier) const {
   const wire::Role group = barrier.group();
@@ -64,7 +75,8 @@ absl::StatusOr<std::vector<BarrierTable::Release>> BarrierTable::Arrive(
   Visits& visits = open_[id];
   visits.try_emplace(node,
                      Visit{barrier.group(), barrier.purpose(),
-                           std::vector<double>(barrier.values().begin(), barrier.values().end())});
+                           std::vector<double>(barrier.values().begin(), barrier.values().end()),
+                           BytesToRemember(barrier)});
   const absl::Status agreed = CheckAgreement(id, visits, node);
   if (!agreed.ok()) return std::vector<Release>{End(id, agreed, std::nullopt)};
   if (IsComplete(visits)) return std::vector<Release>{End(id, absl::OkStatus(), std::nullopt)};
@@ -85,10 +97,18 @@ absl::StatusOr<std::vector<BarrierTable::Release>> BarrierTable::AnswerLate(
                                                    barrier.purpose(), ", which was for ",
                                                    remembered->second.purpose));
   }
+  if (barrier.ticket() < newest.ticket() && BytesToRemember(barrier) == 0 && !over.any_failed) {
+    Release opened{.message = newest, .to = {node}};
+    opened.message.set_ticket(barrier.ticket());
+    opened.message.set_newest(newest.ticket());
+    opened.message.clear_sums();
+    return std::vector<Release>{std::move(opened)};
+  }
   if (barrier.ticket() < newest.ticket()) {
     return absl::FailedPreconditionError(
         absl::StrCat(which, Name(node), " comes too late, number ", newest.ticket(), " is over",
-                     newest.status().code() == 0 ? "" : " too: ", newest.status().message()));
+                     newest.status().code() == 0 ? "" : " too: ", newest.status().message(),
+                     over.any_failed ? "" : ", and the sums of this one are not kept any more"));
   }
   if (over.given_up.has_value() && !std::ranges::binary_search(over.release.to, node)) {
     return absl::FailedPreconditionError(
@@ -202,9 +222,16 @@ BarrierTable::Release BarrierTable::End(const Id& id, const absl::Status& decide
   // A lost visit may keep an older ticket open for longer than a newer one.
   const uint64_t newest = std::max(NewestOver(id.first), id.second);
   release.message.set_newest(newest);
-  if (newest == id.second) newest_[id.first] = {release, given_up};
-  if (status.ok() && id.second <= kRemembered) {
-    remembered_[id] = {visits.begin()->second.purpose, release.message};
+  Over& over = newest_[id.first];
+  over.any_failed |= !status.ok();
+  if (newest == id.second) {
+    over.release = release;
+    over.given_up = given_up;
+  }
+  const Visit& visit = visits.begin()->second;
+  if (status.ok() && visit.bytes_to_remember > 0 && visit.bytes_to_remember <= remembers_) {
+    remembers_ -= visit.bytes_to_remember;
+    remembered_[id] = {visit.purpose, release.message};
   }
   return release;
 }

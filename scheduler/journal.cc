@@ -9,13 +9,16 @@
 #include <iterator>
 #include <map>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 #include "proto/base/hash.h"
 #include "proto/base/status_macros.h"
+#include "scheduler/barrier.h"
 
 namespace slimps {
 namespace {
@@ -106,17 +109,31 @@ absl::StatusOr<std::vector<JournalEntry>> Read(const std::string& path, const Jo
 
 }  // namespace
 
-std::vector<JournalEntry> WithoutOldBarriers(std::vector<JournalEntry> entries) {
+std::vector<JournalEntry> WithoutOldBarriers(std::vector<JournalEntry> entries,
+                                             uint32_t num_workers) {
   std::map<std::string, uint64_t> newest;  // by name
+  std::set<std::pair<std::string, uint64_t>> remembered, seen;
+  std::set<uint32_t> have_pushed;  // ranks
+  size_t bytes_of_training = 0;
   for (const JournalEntry& entry : entries) {
+    if (entry.header.heartbeat().has_pushed()) have_pushed.insert(entry.header.sender().rank());
+    if (!entry.header.has_barrier()) continue;
     const wire::Barrier& barrier = entry.header.barrier();
     uint64_t& ticket = newest[barrier.name()];
     ticket = std::max<uint64_t>(ticket, barrier.ticket());
+    if (!seen.emplace(barrier.name(), barrier.ticket()).second) continue;
+    if (have_pushed.size() >= num_workers) {
+      const size_t bytes = BarrierTable::BytesToRemember(barrier);
+      bytes_of_training += bytes;
+      if (bytes == 0 || bytes_of_training > BarrierTable::kBytesOfTraining) continue;
+    }
+    remembered.emplace(barrier.name(), barrier.ticket());
   }
   // The newest may be open, and somebody may still ask for the one before.
-  std::erase_if(entries, [&newest](const JournalEntry& entry) {
-    return entry.header.has_barrier() &&
-           entry.header.barrier().ticket() + 1 < newest[entry.header.barrier().name()];
+  std::erase_if(entries, [&](const JournalEntry& entry) {
+    const wire::Barrier& barrier = entry.header.barrier();
+    return entry.header.has_barrier() && barrier.ticket() + 1 < newest[barrier.name()] &&
+           !remembered.contains({barrier.name(), barrier.ticket()});
   });
   return entries;
 }
@@ -124,7 +141,7 @@ std::vector<JournalEntry> WithoutOldBarriers(std::vector<JournalEntry> entries) 
 absl::StatusOr<std::unique_ptr<Journal>> Journal::Open(std::string path, const JournalHead& head,
                                                        const Disk* disk) {
   SLIMPS_ASSIGN_OR_RETURN(std::vector<JournalEntry> entries, Read(path, head));
-  entries = WithoutOldBarriers(std::move(entries));
+  entries = WithoutOldBarriers(std::move(entries), head.num_workers);
   const std::string draft = absl::StrCat(path, ".new");
   int file = -1;
   if (const int error = disk->Create(draft, &file); error != 0) return CannotWrite(draft, error);

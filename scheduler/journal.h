@@ -14,7 +14,7 @@
 // The last record may be torn. It was then not answered, and its sender repeats it.
 //
 // What is written survives the process, and not the machine: nothing is synced. Open writes the
-// file anew without barriers that are over for long. Owned by SchedulerService.
+// file anew without barriers that nobody comes to any more. Owned by SchedulerService.
 #ifndef SLIMPS_SCHEDULER_JOURNAL_H_
 #define SLIMPS_SCHEDULER_JOURNAL_H_
 
@@ -85,9 +85,11 @@ class Journal final {
   std::vector<JournalEntry> read_;
 };
 
-// Returns the entries without those of barriers that are over and that a newer one of their name
-// has followed.
-std::vector<JournalEntry> WithoutOldBarriers(std::vector<JournalEntry> entries);
+// Returns the entries without those of barriers that two newer ones of their name have followed,
+// and that a BarrierTable does not remember: they began after all workers had pushed, when the room
+// for what comes then was used up.
+std::vector<JournalEntry> WithoutOldBarriers(std::vector<JournalEntry> entries,
+                                             uint32_t num_workers);
 
 }  // namespace slimps
 

@@ -82,14 +82,62 @@ TEST_F(BarrierTest, TheNextVisitIsAnotherBarrier) {
   EXPECT_EQ(Arrive(kWorker1, Visit("b", 2)).size(), 1u);
 }
 
-TEST_F(BarrierTest, AVisitorWhoIsVeryLateIsRefused) {
-  constexpr uint64_t kForgotten = BarrierTable::kRemembered + 1;
-  for (uint64_t ticket = 1; ticket <= kForgotten + 1; ++ticket) {
+TEST_F(BarrierTest, OneThatOnlyOpenedIsAnsweredAgainWhateverItsNumber) {
+  constexpr uint64_t kTickets = 1000;
+  for (uint64_t ticket = 1; ticket <= kTickets; ++ticket) {
     Arrive(kWorker0, Visit("b", ticket));
     Arrive(kWorker1, Visit("b", ticket));
   }
-  EXPECT_EQ(table_.Arrive(kWorker1, Visit("b", kForgotten)).status().code(),
+  for (uint64_t ticket = 1; ticket <= kTickets; ++ticket) {
+    const auto again = Arrive(kWorker1, Visit("b", ticket));
+    ASSERT_EQ(again.size(), 1u) << ticket;
+    EXPECT_THAT(again[0].to, ElementsAre(kWorker1));
+    EXPECT_EQ(again[0].message.ticket(), ticket);
+    EXPECT_EQ(again[0].message.newest(), kTickets);
+    EXPECT_EQ(again[0].message.status().code(), 0u);
+  }
+}
+
+TEST_F(BarrierTest, SumsAreRememberedByTheirBytesAndNotByTheirNumber) {
+  constexpr size_t kMostBytes = size_t{1} << 20;
+  constexpr size_t kNumbers = 1000;
+  BarrierTable table({.num_workers = 1, .num_servers = 1, .max_remembered_bytes = kMostBytes});
+  const auto visit = [&](uint64_t ticket, size_t count) {
+    const std::vector<double> values(count, static_cast<double>(ticket));
+    return table.Arrive(kWorker0, Visit("b", ticket, values));
+  };
+  constexpr uint64_t kSmall = 500, kLarge = kMostBytes / (kNumbers * sizeof(double)) + 1;
+  for (uint64_t ticket = 1; ticket <= kSmall; ++ticket) ASSERT_TRUE(visit(ticket, 1).ok());
+  for (uint64_t ticket = 1; ticket <= kLarge; ++ticket) {
+    ASSERT_TRUE(visit(kSmall + ticket, kNumbers).ok());
+  }
+  ASSERT_TRUE(visit(kSmall + kLarge + 1, 1).ok());
+  for (uint64_t ticket = 1; ticket <= kSmall; ++ticket) {
+    const auto again = visit(ticket, 1);
+    ASSERT_TRUE(again.ok()) << again.status();
+    EXPECT_EQ((*again)[0].message.sums(0), static_cast<double>(ticket));
+  }
+  const absl::Status forgotten = visit(kSmall + kLarge, kNumbers).status();
+  EXPECT_EQ(forgotten.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(forgotten.message()), HasSubstr("sums of this one are not kept"));
+}
+
+TEST_F(BarrierTest, OnceAllHavePushedALittleMoreIsRemembered) {
+  uint64_t ticket = 0;
+  const auto sum = [&] {
+    Arrive(kWorker0, Visit("b", ++ticket, {1}));
+    Arrive(kWorker1, Visit("b", ticket, {1}));
+  };
+  sum();
+  table_.NoteAllHavePushed();
+  const size_t fit =
+      BarrierTable::kBytesOfTraining / BarrierTable::BytesToRemember(Visit("b", 1, {1}));
+  for (size_t i = 0; i < fit + 2; ++i) sum();
+  EXPECT_TRUE(table_.Arrive(kWorker1, Visit("b", 1, {1})).ok());
+  EXPECT_TRUE(table_.Arrive(kWorker1, Visit("b", 1 + fit, {1})).ok());
+  EXPECT_EQ(table_.Arrive(kWorker1, Visit("b", 2 + fit, {1})).status().code(),
             absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(table_.Arrive(kWorker1, Visit("b", ticket, {1})).ok()) << "the newest";
 }
 
 TEST_F(BarrierTest, NamesDoNotMix) {

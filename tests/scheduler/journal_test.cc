@@ -7,8 +7,11 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <string>
 #include <vector>
+
+#include "scheduler/barrier.h"
 
 namespace slimps {
 namespace {
@@ -25,10 +28,23 @@ JournalEntry Barrier(const std::string& name, uint64_t ticket) {
   return entry;
 }
 
+JournalEntry Sum(const std::string& name, uint64_t ticket) {
+  JournalEntry entry = Barrier(name, ticket);
+  entry.header.mutable_barrier()->add_values(1);
+  return entry;
+}
+
 JournalEntry Goodbye(uint32_t rank) {
   JournalEntry entry;
   entry.header.mutable_sender()->set_rank(rank);
   entry.header.mutable_goodbye();
+  return entry;
+}
+
+JournalEntry Pushed(uint32_t rank) {
+  JournalEntry entry;
+  entry.header.mutable_sender()->set_rank(rank);
+  entry.header.mutable_heartbeat()->set_has_pushed(true);
   return entry;
 }
 
@@ -113,16 +129,27 @@ TEST_F(JournalTest, AFullDiskIsToldAndNothingHalfIsLeft) {
   EXPECT_FALSE(std::filesystem::exists(path_));
 }
 
-TEST_F(JournalTest, BarriersThatAreOverForLongAreNotKept) {
-  std::vector<JournalEntry> entries;
-  for (uint64_t ticket = 1; ticket <= 5; ++ticket) entries.push_back(Barrier("a", ticket));
-  entries.push_back(Barrier("b", 1));
-  entries.push_back(Goodbye(0));
-  std::vector<std::string> left;
-  for (const JournalEntry& entry : WithoutOldBarriers(entries)) {
-    left.push_back(entry.header.barrier().name() + std::to_string(entry.header.barrier().ticket()));
+TEST_F(JournalTest, BarriersOfALongTrainingAreDroppedAndThoseBeforeItKept) {
+  std::vector<JournalEntry> entries = {Sum("a", 1), Sum("a", 2), Pushed(0),
+                                       Sum("a", 3), Pushed(1),   Sum("a", 3)};
+  const uint64_t fit =
+      BarrierTable::kBytesOfTraining / BarrierTable::BytesToRemember(Sum("a", 1).header.barrier());
+  for (uint64_t ticket = 4; ticket <= 10 * fit; ++ticket) {
+    entries.push_back(Sum("a", ticket));
+    entries.push_back(Barrier("only opens", ticket));
   }
-  EXPECT_THAT(left, ElementsAre("a4", "a5", "b1", "0"));
+  entries.push_back(Goodbye(0));
+  std::map<std::string, std::vector<uint64_t>> left;
+  for (const JournalEntry& entry : WithoutOldBarriers(entries, /*num_workers=*/2)) {
+    const wire::Barrier& barrier = entry.header.barrier();
+    if (entry.header.has_barrier()) left[barrier.name()].push_back(barrier.ticket());
+  }
+  std::vector<uint64_t> expected = {1, 2, 3, 3};
+  for (uint64_t ticket = 4; ticket < 4 + fit; ++ticket) expected.push_back(ticket);
+  expected.push_back(10 * fit - 1);
+  expected.push_back(10 * fit);
+  EXPECT_EQ(left["a"], expected);
+  EXPECT_THAT(left["only opens"], ElementsAre(10 * fit - 1, 10 * fit));
 }
 
 }  // namespace

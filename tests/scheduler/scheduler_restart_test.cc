@@ -91,9 +91,36 @@ TEST_F(SchedulerRestartTest, WhoMissedARestartedSchedulersReleaseIsGivenItAgain)
   const auto again = AtBarrier(kWorker0, 3, 1.0);
   ASSERT_EQ(again.size(), 1u);
   EXPECT_THAT(again[0].barrier_release().sums(), ElementsAre(2.0));
-  written_ = WithoutOldBarriers(written_);
+  written_ = WithoutOldBarriers(written_, /*num_workers=*/2);
   Restart();
   EXPECT_EQ(AtBarrier(kWorker1, 3, 1.0).size(), 1u);
+}
+
+TEST_F(SchedulerRestartTest, AWorkerThatComesBackIsAnsweredAtAllItsFirstBarriers) {
+  constexpr uint64_t kTickets = 80;
+  RegisterAll();
+  for (uint64_t ticket = 1; ticket <= kTickets; ++ticket) {
+    for (const uint64_t worker : {kWorker0, kWorker1}) {
+      AtBarrier(worker, ticket, static_cast<double>(ticket));
+    }
+  }
+  for (const uint64_t worker : {kWorker0, kWorker1}) Heartbeat(worker, /*has_pushed=*/true);
+  for (uint64_t ticket = kTickets + 1; ticket <= kTickets + 2000; ++ticket) {
+    for (const uint64_t worker : {kWorker0, kWorker1}) AtBarrier(worker, ticket, 0.0);
+  }
+  for (int restarts = 0; restarts < 2; ++restarts) {
+    Restart();
+    written_ = WithoutOldBarriers(written_, /*num_workers=*/2);
+  }
+  EXPECT_LT(written_.size(), 2000u) << "what was summed in training is dropped";
+  for (const uint64_t node : {kServer, kWorker0, kWorker1}) Heartbeat(node);
+  state_->ConnectionGone(PeerId{kWorker1});
+  ASSERT_FALSE(RegisterWorker1Again().empty());
+  for (uint64_t ticket = 1; ticket <= kTickets; ++ticket) {
+    const auto again = AtBarrier(kNewWorker, ticket, 7.0);
+    ASSERT_EQ(again.size(), 1u) << ticket;
+    EXPECT_THAT(again[0].barrier_release().sums(), ElementsAre(2.0 * static_cast<double>(ticket)));
+  }
 }
 
 TEST_F(SchedulerRestartTest, AServersSecondProcessIsKnown) {
