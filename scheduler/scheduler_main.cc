@@ -27,6 +27,7 @@
 #include "proto/base/status_macros.h"
 #include "proto/base/trace/program_trace.h"
 #include "proto/net/address.h"
+#include "proto/net/descriptors.h"
 #include "proto/net/identity/node_keys.h"
 #include "proto/net/membership/node_name.h"
 #include "proto/net/zmq/zmq_transport.h"
@@ -258,6 +259,9 @@ absl::Status Run(SchedulerOptions options, const std::string& bind) {
   if (const absl::Status taken = TakeKeys(&options, &transport_options); !taken.ok()) {
     DieOfUsage(std::string(taken.message()));  // who starts it again meets the same
   }
+  const absl::Status room =
+      ReserveDescriptors({.accepted = size_t{options.num_workers} + options.num_servers});
+  if (!room.ok()) DieOfUsage(std::string(room.message()));
   ZmqTransport transport(transport_options);
   std::unique_ptr<Journal> journal;
   if (options.has_journal) {

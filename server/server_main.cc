@@ -31,6 +31,7 @@
 #include "proto/base/thread.h"
 #include "proto/base/trace/program_trace.h"
 #include "proto/net/address.h"
+#include "proto/net/descriptors.h"
 #include "proto/net/identity/allowed_keys.h"
 #include "proto/net/identity/node_keys.h"
 #include "proto/net/local_sockets.h"
@@ -285,6 +286,8 @@ absl::Status Run(ProgramTrace* trace) {
   const ServerOptions options = ServerFromFlags();
   SLIMPS_ASSIGN_OR_RETURN(Beginning beginning, Begin(options, clock));
   const auto allowed = std::make_shared<AllowedKeys>();
+  const absl::Status room = ReserveDescriptors({.accepted = options.num_workers, .made = 1});
+  if (!room.ok()) DieOfUsage(std::string(room.message()));
   ZmqTransport transport(TransportFromFlags(allowed));
   std::vector<std::string> endpoints(1);
   SLIMPS_ASSIGN_OR_RETURN(endpoints[0], BindChecked(&transport));

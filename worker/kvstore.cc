@@ -12,6 +12,7 @@
 #include "proto/base/out_of_memory.h"
 #include "proto/base/status_copy.h"
 #include "proto/base/status_macros.h"
+#include "proto/net/descriptors.h"
 #include "proto/net/identity/node_keys.h"
 #include "proto/net/zmq/zmq_transport.h"
 #include "worker/combination.h"
@@ -55,6 +56,7 @@ absl::StatusOr<std::unique_ptr<KVStore>> Make(std::string_view type,
   if (!options.key_file.empty()) {
     SLIMPS_ASSIGN_OR_RETURN(transport.secret_key, ReadKeyFile(options.key_file));
   }
+  SLIMPS_RETURN_IF_ERROR(ReserveDescriptors({.made = size_t{options.num_servers} + 1}));
   if (UsedSameHost(options) == SameHost::kShm) {
     const absl::Status shared = ShareMemory(&transport);
     if (!shared.ok()) LOG(WARNING) << shared.message();
