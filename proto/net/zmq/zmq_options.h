@@ -23,6 +23,9 @@ namespace slimps {
 
 struct ZmqTransportOptions : TransportOptions {
   int io_threads = 1;  // ZeroMQ's own threads, beneath ours
+  // How many connections may be open at a time: one to each other node of the largest job, and some
+  // that are made while ZeroMQ still closes others.
+  int max_connections = 4096 + 256;
 
   // How much ZeroMQ may hold that it has not yet passed on to the system. It is small, because a
   // higher priority can no longer overtake what ZeroMQ holds. It is large enough to keep the

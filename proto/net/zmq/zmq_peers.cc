@@ -88,17 +88,30 @@ void ZmqPeers::OpenConnections() {
     held_.insert(wanted.peer);
   }
   for (const PeerId peer : state_->TakeGivenUp()) Disconnect(peer);
+  if (!std::exchange(has_unused_links_, false)) return;
+  links_.remove_if(
+      [this](const ZmqLink& link) { return !link.is_router && Find(link.peer) == nullptr; });
 }
 
 void ZmqPeers::Disconnect(PeerId peer) {
   const ZmqRoute* const route = Find(peer);
   if (route == nullptr || route->link->is_router) return;
-  void* const socket = route->link->socket.get();
-  zmq_disconnect(socket, LastEndpoint(socket).c_str());
-  held_.erase(peer);
-  routes_.erase(peer);
-  sharing_->RemovePeer(peer);
+  Erase(peer);
   state_->RemovePeer(peer);
+}
+
+void ZmqPeers::Erase(PeerId peer) {
+  const auto found = routes_.find(peer);
+  if (found == routes_.end()) return;
+  const ZmqRoute& route = found->second;
+  if (route.link->is_router) {
+    route.link->peers.Remove(route.routing_id);
+  } else {
+    has_unused_links_ = true;
+  }
+  held_.erase(peer);
+  routes_.erase(found);
+  sharing_->RemovePeer(peer);
 }
 
 PeerId ZmqPeers::PeerOf(ZmqLink* link, const Origin& origin) {
@@ -126,13 +139,7 @@ PeerId ZmqPeers::PeerOf(ZmqLink* link, const Origin& origin) {
 }
 
 void ZmqPeers::Drop(PeerId peer, const absl::Status& why) {
-  if (const auto found = routes_.find(peer); found != routes_.end()) {
-    const ZmqRoute& route = found->second;
-    if (route.link->is_router) route.link->peers.Remove(route.routing_id);
-    held_.erase(peer);
-    routes_.erase(found);
-    sharing_->RemovePeer(peer);
-  }
+  Erase(peer);
   for (size_t i = state_->RemovePeer(peer).size(); i > 0; --i) {
     state_->ReportUndeliverable(sink_, peer, why);
   }

@@ -53,15 +53,16 @@ class ZmqPeers final {
   ZmqPeers(const ZmqTransportOptions* options, TransportState* state, MessageSink* sink,
            PayloadSharing* sharing, ZmqContext context, std::vector<ZmqSocket> bound);
 
-  // All sockets, those that listen first. None is removed before Close.
+  // All sockets, those that listen first. Only OpenConnections and Close remove some.
   std::list<ZmqLink>& links() { return links_; }
 
   // Returns the way to the peer; nullptr if it is gone.
   ZmqRoute* Find(PeerId peer);
   const ZmqRoute* Find(PeerId peer) const;
 
-  // Makes the connections that callers asked for, and ends those that they gave up. A new one's
-  // peer is held until it is writable.
+  // Makes the connections that callers asked for, and closes the sockets of those that they gave up
+  // or that were refused. A new one's peer is held until it is writable.
+  // REQUIRES: the I/O thread calls, which does not sleep on the sockets then.
   void OpenConnections();
 
   // What came with a message of a ROUTER.
@@ -98,8 +99,10 @@ class ZmqPeers final {
 
  private:
   absl::StatusOr<ZmqSocket> Connect(const std::string& address);
-  // Ends the connection. Its socket stays until Close, because the I/O thread may sleep on it.
+  // Forgets a connection that the caller gave up.
   void Disconnect(PeerId peer);
+  // Forgets the peer's route.
+  void Erase(PeerId peer);
   bool IsAhead(const ZmqRoute& route) const;
 
   const ZmqTransportOptions& options_;
@@ -110,6 +113,7 @@ class ZmqPeers final {
   std::list<ZmqLink> links_;  // a list, because routes point into it
   std::unordered_map<PeerId, ZmqRoute> routes_;
   std::set<PeerId> held_;
+  bool has_unused_links_ = false;  // of connections whose route is erased
 };
 
 }  // namespace slimps

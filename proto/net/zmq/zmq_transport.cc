@@ -16,6 +16,9 @@
 namespace slimps {
 namespace {
 
+// A connection's own socket, and both ends of the one that reports when it comes and goes.
+constexpr int kSocketsOfConnection = 3;
+
 absl::Status BindError(std::string_view address, int error) {
   const std::string text =
       absl::StrCat("cannot listen on ", std::string(address), ": ", zmq_strerror(error));
@@ -48,6 +51,7 @@ ZmqTransport::ZmqTransport(const ZmqTransportOptions& options)
     : options_(options), state_(options), context_(zmq_ctx_new()) {
   MutexLock lock(&mutex_);
   zmq_ctx_set(context_.get(), ZMQ_IO_THREADS, options.io_threads);
+  zmq_ctx_set(context_.get(), ZMQ_MAX_SOCKETS, kSocketsOfConnection * options.max_connections);
 }
 
 ZmqTransport::~ZmqTransport() {

@@ -11,7 +11,9 @@
 #include <zmq.h>
 
 #include <atomic>
+#include <filesystem>
 #include <functional>
+#include <iterator>
 #include <string>
 #include <thread>
 #include <vector>
@@ -19,6 +21,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/base/clock.h"
 #include "proto/net/address.h"
+#include "proto/net/descriptors.h"
 #include "tests/proto/base/wait_until.h"
 #include "tests/proto/net/net_messages.h"
 #include "tests/proto/net/recording_sink.h"
@@ -178,6 +181,43 @@ TEST_F(ZmqTransportTest, AForeignInterfaceIsUnavailable) {
   const absl::Status status = server.Bind("tcp://192.0.2.1:0").status();  // nobody's address
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
   EXPECT_NE(status.message().find("192.0.2.1"), absl::string_view::npos) << status;
+}
+
+// Counts this process's open file descriptors.
+size_t OpenDescriptors() {
+  const std::filesystem::directory_iterator open("/proc/self/fd");
+  return static_cast<size_t>(std::distance(begin(open), end(open)));
+}
+
+TEST_F(ZmqTransportTest, AConnectionThatWasGivenUpLeavesNothingBehind) {
+  // With three sockets for each, ZeroMQ's default of 1023 would end at the 342nd.
+  constexpr size_t kConnections = 400;
+  RecordingSink client_sink;
+  ZmqTransport client{ZmqTransportOptions{}};
+  ASSERT_TRUE(client.Start(&client_sink).ok());
+  size_t after_the_first = 0;
+  for (size_t i = 1; i <= kConnections; ++i) {
+    const PeerId peer = *client.Connect(address_);
+    ASSERT_TRUE(client.Send(peer, Numbered(i)).ok());
+    ASSERT_TRUE(sink_.WaitForMessages(i));
+    client.Disconnect(peer);
+    if (i == 1) after_the_first = OpenDescriptors();
+  }
+  EXPECT_TRUE(WaitUntil([&] { return OpenDescriptors() <= after_the_first; }))
+      << OpenDescriptors() << " descriptors are open, " << after_the_first << " were";
+}
+
+TEST_F(ZmqTransportTest, MoreThanAThousandSocketsMayBeOpen) {
+  constexpr size_t kConnections = 350;
+  ASSERT_TRUE(ReserveDescriptors({.accepted = kConnections, .made = kConnections}).ok());
+  RecordingSink client_sink;
+  ZmqTransport client{ZmqTransportOptions{}};
+  ASSERT_TRUE(client.Start(&client_sink).ok());
+  for (size_t i = 1; i <= kConnections; ++i) {
+    ASSERT_TRUE(client.Send(*client.Connect(address_), Numbered(i)).ok());
+  }
+  EXPECT_TRUE(sink_.WaitForMessages(kConnections));
+  EXPECT_TRUE(client_sink.undeliverable().empty());
 }
 
 // ---- senders that hand over themselves ----------------------------------
