@@ -8,6 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -16,14 +18,18 @@ namespace slimps {
 namespace {
 
 constexpr size_t kStreamBytes = size_t{64} << 10;
+constexpr mode_t kOwnerOnly = S_IRUSR | S_IWUSR;
 
 int ErrorOf(int result) { return result < 0 ? errno : 0; }
 
 class RealDisk final : public Disk {
  public:
   int Create(const std::string& path, int* file) const override {
-    *file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    return ErrorOf(*file);
+    *file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, kOwnerOnly);
+    struct stat found {};
+    if (*file < 0 || fstat(*file, &found) != 0) return errno;
+    // It may be left from before, with another mode. A device keeps its own.
+    return S_ISREG(found.st_mode) ? ErrorOf(fchmod(*file, kOwnerOnly)) : 0;
   }
   int Write(int file, std::string_view bytes) const override {
     while (!bytes.empty()) {
@@ -127,6 +133,15 @@ int FileStreamBuffer::sync() {
   writer_->Append({pbase(), static_cast<size_t>(pptr() - pbase())});
   setp(buffer_.data(), buffer_.data() + buffer_.size());
   return writer_->status().ok() ? 0 : -1;
+}
+
+absl::Status MakeFolder(const std::string& path) {
+  std::error_code error;
+  const bool made = std::filesystem::create_directories(path, error);
+  if (made) std::filesystem::permissions(path, std::filesystem::perms::owner_all, error);
+  if (!error) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("cannot make the folder ", path, ": ", error.message()));
 }
 
 absl::Status WriteFileDurably(const std::string& path, std::string_view content, const Disk* disk) {

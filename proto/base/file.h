@@ -24,7 +24,8 @@ namespace slimps {
 class Disk {
  public:
   virtual ~Disk() = default;
-  // Opens an empty file for writing. Makes it if it does not exist.
+  // Opens an empty file for writing. Makes it if it does not exist. Only this user may read it:
+  // it may have weights, gradients, or what proves who a node is.
   virtual int Create(const std::string& path, int* file) const = 0;
   // Writes all of `bytes` after what was written before.
   virtual int Write(int file, std::string_view bytes) const = 0;
@@ -85,6 +86,11 @@ class FileStreamBuffer final : public std::streambuf {
   FileWriter* const writer_;
   std::vector<char> buffer_;
 };
+
+// Makes the folder and those above it, where they do not exist. Only this user may enter the
+// folder if it is new.
+// Unavailable: it cannot be made; the message says why.
+[[nodiscard]] absl::Status MakeFolder(const std::string& path);
 
 // Replaces the file `path` by `content`. Thread-safe for different paths.
 // Unavailable: as for FileWriter::Commit.

@@ -7,14 +7,14 @@ import os
 
 
 def write(path: str, content: bytes, suffix: str) -> None:
-    """Writes `content` to `path` through a draft file beside it.
+    """Writes `content` to `path` through a draft file beside it. Only this user may read it.
 
     The draft's name ends in `suffix`, which must differ between writers of the same path. After a
     power cut the old file is there, or, once write() has returned, the new one.
     """
     draft = "%s.%s" % (path, suffix)
     try:
-        with open(draft, "wb") as out:
+        with open(draft, "wb", opener=_open_for_this_user) as out:
             out.write(content)
             out.flush()
             os.fsync(out.fileno())
@@ -23,6 +23,10 @@ def write(path: str, content: bytes, suffix: str) -> None:
     finally:
         if os.path.exists(draft):
             os.remove(draft)
+
+
+def _open_for_this_user(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def _sync_folder(path: str) -> None:

@@ -30,16 +30,6 @@ std::string ContentOf(const std::string& path) {
   return content.str();
 }
 
-absl::Status MakeFolder(const std::string& path) {
-  std::error_code error;
-  fs::create_directories(path, error);
-  if (error) {
-    return absl::UnavailableError(
-        absl::StrCat("cannot make the folder ", path, ": ", error.message()));
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<SnapshotFolder>> SnapshotFolder::Open(const std::string& root,

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -202,6 +203,31 @@ TEST_F(FileTest, WhatCannotBeWrittenIsToldBeforehandAndNothingIsTouched) {
        {std::string("/no/such/file"), std::string(), folder_, folder_ + "/"}) {
     EXPECT_EQ(absl::StatusCode::kUnavailable, CheckWritable(bad).code()) << bad;
   }
+}
+
+TEST(FileMode, OnlyTheOwnerMayReadWhatIsWritten) {
+  const mode_t before = umask(0);
+  const std::string folder = testing::TempDir() + "/modes";
+  const auto mode_of = [&](const std::string& path) {
+    return std::filesystem::status(path).permissions();
+  };
+  EXPECT_TRUE(MakeFolder(folder + "/new").ok());
+  EXPECT_EQ(mode_of(folder + "/new"), std::filesystem::perms::owner_all);
+  const std::string path = folder + "/file";
+  std::ofstream(path) << "another mode";
+  EXPECT_TRUE(WriteFileDurably(path, "content").ok());
+  const auto expected = std::filesystem::perms::owner_read | std::filesystem::perms::owner_write;
+  EXPECT_EQ(mode_of(path), expected);
+  std::ofstream(folder + "/draft") << "left from before";
+  int file = -1;
+  ASSERT_EQ(MachineDisk()->Create(folder + "/draft", &file), 0);
+  MachineDisk()->Close(file);
+  EXPECT_EQ(mode_of(folder + "/draft"), expected);
+  const auto device = mode_of("/dev/null");
+  EXPECT_TRUE(WriteFileDurably("/dev/null", "content").ok());
+  EXPECT_EQ(mode_of("/dev/null"), device);
+  EXPECT_TRUE(MakeFolder(folder).ok()) << "it is there already";
+  umask(before);
 }
 
 }  // namespace

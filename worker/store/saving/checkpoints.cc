@@ -62,12 +62,8 @@ std::string WorkerFile(uint32_t rank) { return absl::StrCat("worker-", rank, ".s
 // ---- what is copied while nobody pushes ---------------------------------------------------------
 
 absl::Status Checkpoints::MakeFolder(const std::string& folder) const {
+  SLIMPS_RETURN_IF_ERROR(slimps::MakeFolder(folder));
   std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) {
-    return absl::UnavailableError(
-        absl::StrCat("cannot make the folder ", folder, ": ", error.message()));
-  }
   if (!std::filesystem::exists(absl::StrCat(folder, "/", CheckpointManifest::kFile), error)) {
     return absl::OkStatus();
   }
