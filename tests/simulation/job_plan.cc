@@ -19,6 +19,11 @@ std::vector<float> Normal(size_t elements, uint64_t seed) {
   return values;
 }
 
+// Offsets the seed of what is drawn apart, so that all else of a seed's plan is as it was without.
+constexpr uint64_t kApart = uint64_t{1} << 32;
+
+constexpr int kManyBarriers = 70;
+
 constexpr uint32_t kMostTurns = 128;  // in a job without rounds
 // What is lost while its server talks is sent again after half a timeout. Of many workers one would
 // lose something in each round, and a pull that waits for two of them would take the whole of it.
@@ -207,6 +212,9 @@ std::string JobPlan::name() const {
   if (momentum > 0) absl::StrAppend(&name, ", momentum");
   if (pulls != "none") absl::StrAppend(&name, ", pulls ", pulls);
   if (!troubles.cut_servers.empty()) absl::StrAppend(&name, ", links cut");
+  if (inits_one_by_one) absl::StrAppend(&name, ", inits one by one");
+  if (first_barriers > 1) absl::StrAppend(&name, ", ", first_barriers, " barriers");
+  if (troubles.cut_together.has_value()) absl::StrAppend(&name, ", two cut together");
   if (!troubles.full_disks.empty()) absl::StrAppend(&name, ", disks full");
   if (troubles.write_takes > absl::ZeroDuration()) absl::StrAppend(&name, ", disks slow");
   if (!troubles.stopped_servers.empty()) absl::StrAppend(&name, ", nodes stopped");
@@ -296,6 +304,13 @@ JobPlan DrawJob(uint32_t workers, uint32_t servers, Draws* random) {
   return plan;
 }
 
+void DrawCutTogether(JobPlan* plan, uint32_t workers, uint32_t servers, Draws* random) {
+  const uint64_t deliveries = 2 * (static_cast<uint64_t>(plan->rounds) + 2) * workers;
+  plan->troubles.cut_together = CutTogether{.server = static_cast<uint32_t>((*random)() % servers),
+                                            .worker = static_cast<uint32_t>((*random)() % workers),
+                                            .deliveries = 1 + (*random)() % deliveries};
+}
+
 // Adds faults to those of a plan, so that some can meet the state.
 void Worsen(JobPlan* plan, uint32_t workers, uint32_t servers, Draws* random) {
   CrashPlan& crashes = plan->crashes;
@@ -360,6 +375,12 @@ JobPlan DrawPlan(uint64_t seed, uint32_t workers, uint32_t servers) {
   if (plan.crashes.any() && (plan.measured || OneIn(2, &random))) {
     Aim(&plan, workers, servers, &random);
   }
+  // A worker that counts as gone is left behind where there is a timeout for that.
+  const bool waits = plan.crashes.any() && plan.crashes.worker_timeout == absl::ZeroDuration();
+  Draws apart(seed + kApart);
+  plan.inits_one_by_one = !plan.crashes.workers.empty() && OneIn(3, &apart);
+  if (!plan.crashes.workers.empty() && OneIn(4, &apart)) plan.first_barriers = kManyBarriers;
+  if (waits && OneIn(3, &apart)) DrawCutTogether(&plan, workers, servers, &apart);
   return plan;
 }
 

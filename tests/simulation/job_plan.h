@@ -42,8 +42,6 @@ struct CrashPlan {
   };
   enum class Addresses { kStay, kChange };
 
-  // A worker and a server may die together, and then the job goes back to its last checkpoint.
-  bool may_lose() const { return !servers.empty() && !workers.empty(); }
   bool any() const { return !servers.empty() || !scheduler.empty() || !workers.empty(); }
 
   // The processes of one node crash one after another. The last entry is that of the first process.
@@ -65,11 +63,19 @@ struct Trouble {
 // workers that push in different orders could wait for each other.
 enum class SmallRoom { kNone, kWorkers, kServers };
 
+// A server and a worker that nobody hears for so long that they count as gone. They hear nobody.
+struct CutTogether {
+  uint32_t server = 0, worker = 0;
+  uint64_t deliveries = 0;  // to the server, after which it begins
+};
+inline constexpr absl::Duration kCutTogetherLasts = absl::Seconds(45);
+
 struct Troubles {
   // By rank. A node that is cut off gets no message; a full disk takes nothing; a node that is
   // stopped does nothing, and may count as dead when it wakes.
   std::vector<Trouble> cut_servers, cut_workers, full_disks, stopped_servers, stopped_workers;
   std::optional<Trouble> stopped_scheduler;
+  std::optional<CutTogether> cut_together;
   absl::Duration write_takes;  // each half of a write to a server's disk
   bool late_rosters = false;   // servers get them behind the next message
   SmallRoom small_room = SmallRoom::kNone;
@@ -90,6 +96,8 @@ struct JobPlan {
   absl::Duration latency, retry_interval;
   size_t shard_threads = 1;
   bool awaits_acknowledgements = true;  // in some rounds
+  bool inits_one_by_one = false;        // a call of Init for each tensor
+  int first_barriers = 1;
   bool measured = false;  // thresholds; the rounds after that follow a decision about virtual times
   // By round, from 0, which Init gives. Without the rounds behind a decision, and without all if
   // workers crash: RoundFold then knows what counts.

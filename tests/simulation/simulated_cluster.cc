@@ -95,6 +95,7 @@ void SimulatedCluster::Keep(wire::Role role, uint32_t rank, const std::string& n
       faults_.Count("torn write", process.crashed_in);
     }
     faults_.Crash(role, rank);
+    died_.insert(role);
     process.disk.CloseAll();
     if (role == wire::SERVER) Damage(rank);
     const auto inbox = network_->Find(AddressOf(role, rank));
@@ -174,14 +175,18 @@ bool SimulatedCluster::IsLoss(const absl::Status& error) {
   // The others have ended their training meanwhile.
   const bool is_last = options_.crashes.worker_timeout > absl::ZeroDuration() &&
                        absl::StrContains(why, "no worker is left");
-  const bool may_lose =
-      options_.crashes.may_lose() || (ended_by_disk_ && !options_.crashes.workers.empty());
-  if (!may_lose && !is_last) return lost_;
+  if (!MayBeLost() && !is_last) return lost_;
   const bool says_so = is_last || absl::StrContains(why, "gone together") ||
                        absl::StrContains(why, "had not sent") ||
                        absl::StrContains(why, "lost with");
   if (says_so && !std::exchange(lost_, true)) faults_.Count("job lost", faults_.States());
   return lost_;
+}
+
+bool SimulatedCluster::MayBeLost() const {
+  const bool server_died = died_.contains(wire::SERVER) || ended_by_disk_;
+  return server_died &&
+         (died_.contains(wire::WORKER) || std::ranges::any_of(workers_, &Process::is_fenced));
 }
 
 std::string SimulatedCluster::JournalPath() const {
@@ -226,7 +231,10 @@ std::unique_ptr<Transport> SimulatedCluster::MakeTransport(wire::Role role, uint
 bool SimulatedCluster::Delivered(wire::Role role, uint32_t rank, const wire::Header& header) {
   Process& process = ProcessOf(role, rank);
   const absl::Duration now = simulation::Now();
-  if (now < process.cut_until) {
+  const wire::NodeRef& sender = header.sender();
+  const bool is_heard = sender.role() == wire::ROLE_UNSPECIFIED ||
+                        now >= ProcessOf(sender.role(), sender.rank()).unheard_until;
+  if (now < process.cut_until || !is_heard) {
     faults_.Count("cut off", faults_.States());
     return false;
   }
@@ -234,8 +242,21 @@ bool SimulatedCluster::Delivered(wire::Role role, uint32_t rank, const wire::Hea
   if (role == wire::SERVER) CheckRoom(process);
   if (closing_.contains(rank) && role == wire::WORKER) return true;
   ++process.delivered;
+  if (role == wire::SERVER) CutTogether(rank);
   Suffer(role, rank, /*has_begun=*/header.has_push() || header.has_push_pull());
   return true;
+}
+
+void SimulatedCluster::CutTogether(uint32_t server) {
+  const std::optional<slimps::CutTogether>& cut = options_.troubles.cut_together;
+  const bool is_time = cut.has_value() && cut->server == server && may_cut_together_ && training_ &&
+                       servers_[server].delivered >= cut->deliveries;
+  if (!is_time || closing_.contains(cut->worker)) return;
+  may_cut_together_ = false;
+  faults_.Count("cut together", faults_.States());
+  for (Process* const process : {&servers_[server], &workers_[cut->worker]}) {
+    process->cut_until = process->unheard_until = simulation::Now() + kCutTogetherLasts;
+  }
 }
 
 void SimulatedCluster::Suffer(wire::Role role, uint32_t rank, bool has_begun) {

@@ -64,8 +64,8 @@ class SimulatedCluster final {
   // stopped. It is started again then. Returns else.
   void EndIfFenced(wire::Role role, uint32_t rank);
 
-  // True if the job may end by this error: a worker and a server have died together, and the error
-  // says so, or an error before did.
+  // True if the job may end by this error: a worker and a server have died, the error says that
+  // this was together, or an error before did.
   bool IsLoss(const absl::Status& error);
 
   // Takes what the simulation notes of crashes, and leaves other notes.
@@ -83,6 +83,7 @@ class SimulatedCluster final {
     std::set<std::string> crashed_in;        // the states of the job when the last one crashed
     std::optional<Trouble> cut, full, stop;  // to come
     absl::Duration cut_until;
+    absl::Duration unheard_until;
     bool is_fenced = false;                       // may be, since it was stopped
     std::shared_ptr<const WaitingBytes> waiting;  // of a server
     // Snapshots that were whole when training last began, and those that were damaged.
@@ -110,7 +111,11 @@ class SimulatedCluster final {
   // Returns a transport with faults that is bound to `address`.
   std::unique_ptr<Transport> MakeTransport(wire::Role role, uint32_t rank,
                                            const std::string& address);
-  // Returns false if the node is cut off.
+  // True if a server has died, and a worker has died or may have been left behind.
+  bool MayBeLost() const;
+  // Cuts a server and a worker off, if it is time.
+  void CutTogether(uint32_t server);
+  // Returns false if the node is cut off, or the sender is unheard.
   bool Delivered(wire::Role role, uint32_t rank, const wire::Header& header);
   // Lets this node, whose thread calls, suffer what is due. `has_begun`: it is a server, and is
   // pushed to.
@@ -131,6 +136,8 @@ class SimulatedCluster final {
   bool over_ = false;           // the scheduler has ended
   bool ended_by_disk_ = false;  // a server that began on a full disk, like one that crashed
   bool lost_ = false;           // by an error that IsLoss
+  bool may_cut_together_ = true;
+  std::set<wire::Role> died_;
   std::set<uint32_t> closing_, closed_;  // ranks of workers
 };
 

@@ -69,9 +69,13 @@ class Worker final {
                       .dtype = tensor.dtype});
       pulled_.emplace_back(tensor.value.size());
     }
-    Check(store_->Init(init), "init");
+    if (plan_.inits_one_by_one) {
+      for (const InitTensor& tensor : init) Check(store_->Init({tensor}), "init");
+    } else {
+      Check(store_->Init(init), "init");
+    }
     if (plan_.optimizer) Check(store_->SetOptimizer(Sgd()), "set_optimizer");
-    Check(store_->Barrier(), "barrier");
+    for (int i = 0; i < plan_.first_barriers; ++i) Check(store_->Barrier(), "barrier");
     const int first = static_cast<int>(store_->former_rounds()) + 1;
     cluster_->BeginTraining(/*returns=*/first > 1);
     if (fold_ != nullptr) fold_->Begin(store_->rank(), first);
