@@ -3,6 +3,7 @@
 
 When Python ends, they are closed; after an uncaught exception, they are aborted.
 SystemExit does not abort them: when Python ends, the argument of sys.exit() is no longer known.
+A child of multiprocessing ends otherwise, with its exception still at hand.
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ _open: "weakref.WeakSet[KVStore]" = weakref.WeakSet()
 
 def add(store: "KVStore") -> None:
     _open.add(store)
+    # Whoever runs in a child has these modules loaded.
+    process = sys.modules.get("multiprocessing.process")
+    if process is not None and process.parent_process() is not None:
+        sys.modules["multiprocessing.util"].Finalize(None, _close_all, exitpriority=0)
 
 
 def discard(store: "KVStore") -> None:
@@ -69,7 +74,11 @@ def abort_for(store: "KVStore", error: BaseException) -> None:
 
 def _close_all() -> None:
     """Runs at the end of Python, so that no other worker waits for this one."""
-    uncaught = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
+    uncaught = sys.exc_info()[1]  # of a child
+    if isinstance(uncaught, SystemExit):  # torch's children turn errors into this
+        uncaught = (uncaught.__context__ or uncaught) if uncaught.code else None
+    elif uncaught is None and not hasattr(sys, "ps1"):
+        uncaught = getattr(sys, "last_value", None)
     for store in list(_open):
         if uncaught is not None:
             abort_for(store, uncaught)

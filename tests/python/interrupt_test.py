@@ -85,6 +85,22 @@ def test_ctrl_c_outside_the_store_tells_the_others_too():
         )
 
 
+@pytest.mark.parametrize(
+    "end, words",
+    [
+        ("fail_in_fork", "LookupError: no more data"),
+        ("fail_in_spawn", "LookupError: no more data"),
+        ("exit_in_fork", "SystemExit: 3"),
+    ],
+)
+def test_an_exception_in_a_child_that_has_the_store_tells_the_others(end, words):
+    with jobs.Daemons(2, 1) as job:
+        job.start_scenario(0, "waiting", "told_at_barrier")
+        job.start_scenario(1, "waiting", end)
+        assert job.wait_for_end(["worker0"]) == {"worker0": 0}
+        assert "worker 1: " + words in job.output("worker0"), job.output("worker0")
+
+
 def test_an_exception_of_any_words_tells_the_others():
     with jobs.Daemons(2, 1) as job:
         job.start_scenario(0, "waiting", "told_at_pull")

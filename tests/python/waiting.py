@@ -5,6 +5,7 @@ No call here ends by itself within the test's patience: the store's own deadline
 """
 
 import contextlib
+import multiprocessing
 import signal
 import sys
 import threading
@@ -109,6 +110,17 @@ def fail_with_words_that_c_cannot_take():
         raise LookupError("bad record \0 \udcff")
 
 
+def in_child(method, target, *arguments):
+    """The store is that of a child, and this process ends well."""
+    child = multiprocessing.get_context(method).Process(target=target, args=arguments)
+    child.start()
+    child.join()
+
+
+def exit_by_3():
+    sys.exit(3)
+
+
 def fail():
     raise LookupError("no more data")
 
@@ -135,6 +147,9 @@ WHAT = {
     "handler": lambda: with_store(pull_with_a_handler, LookupError),
     "idle": idle,
     "fail": fail_with_words_that_c_cannot_take,
+    "fail_in_fork": lambda: in_child("fork", end_with_pulls, fail),
+    "fail_in_spawn": lambda: in_child("spawn", end_with_pulls, fail),
+    "exit_in_fork": lambda: in_child("fork", end_with_pulls, exit_by_3),
     "give_when_told": give_when_told,
     "end": lambda: end_with_pulls(lambda: None),
     "end_by_exit": lambda: end_with_pulls(sys.exit),
