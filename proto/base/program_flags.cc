@@ -7,9 +7,11 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -17,6 +19,19 @@
 #include "proto/base/plain_keys.h"
 
 namespace slimps {
+
+namespace {
+
+// Returns an argument with the home directory in place of "~/", also in "--flag=~/x", where shells
+// leave it.
+std::string WithHome(std::string argument) {
+  const size_t value = argument.starts_with("-") ? argument.find('=') + 1 : 0;
+  const char* const home = std::getenv("HOME");
+  if (home != nullptr && argument.compare(value, 2, "~/") == 0) argument.replace(value, 1, home);
+  return argument;
+}
+
+}  // namespace
 
 void DieOfUsage(const std::string& why) {
   std::cerr << program_invocation_short_name << ": " << why << "\n";
@@ -50,6 +65,9 @@ void ParseProgramFlags(const char* usage, int argc, char** argv) {
     if (argument == "--help" || argument == "-help" || argument == "-h") PrintHelp(usage);
     if (argument == "--version") PrintVersion();
   }
+  static std::vector<std::string> arguments(argv, argv + argc);  // gflags keeps pointers to them
+  std::ranges::transform(arguments, arguments.begin(), WithHome);
+  std::ranges::transform(arguments, argv, [](std::string& argument) { return argument.data(); });
   gflags::SetUsageMessage(usage);
   // gflags ends the process with status 1 on a wrong flag. That would be kExitFailed, and callers
   // must tell wrong usage from a failed job. So the exit status is replaced.
@@ -76,7 +94,7 @@ void CheckRole(const std::string& role) {
 void TakeFromEnvironment(const char* flag, const char* variable) {
   const char* value = std::getenv(variable);
   if (value == nullptr || !gflags::GetCommandLineFlagInfoOrDie(flag).is_default) return;
-  if (gflags::SetCommandLineOption(flag, value).empty()) {
+  if (gflags::SetCommandLineOption(flag, WithHome(value).c_str()).empty()) {
     DieOfUsage(absl::StrCat(variable, "=", value, ": expected a number"));
   }
 }

@@ -48,7 +48,7 @@ class Checkpointed(_gradient_treatment.GradientTreatment):
             UnavailableError: this worker's disk refused it, or a server was started again.
             AbortedError: another node could not do its part.
         """
-        self._store.save(os.fspath(directory), own_state)
+        self._store.save(os.path.expanduser(os.fspath(directory)), own_state)
         if wait:
             self.wait_saved()
 
@@ -75,7 +75,7 @@ class Checkpointed(_gradient_treatment.GradientTreatment):
             FailedPreconditionError: a push was made, or workers found different checkpoints.
             AbortedError: another worker could not do its part.
         """
-        return LoadedCheckpoint(*self._store.load(os.fspath(directory)))
+        return LoadedCheckpoint(*self._store.load(os.path.expanduser(os.fspath(directory))))
 
     def resume(self) -> LoadedCheckpoint:
         """Returns where the job goes on: how many rounds there were, and this worker's own state.
@@ -105,7 +105,7 @@ class Checkpointed(_gradient_treatment.GradientTreatment):
         The newest two are kept beside the one that is being written. Does nothing if the variable
         is not set. Collective, between two rounds; errors as of save(wait=False).
         """
-        parent = os.environ.get("SLIMPS_CHECKPOINT")
+        parent = os.path.expanduser(os.environ.get("SLIMPS_CHECKPOINT", ""))
         if not parent:
             return
         name = "%s%09d" % (_PREFIX, step)

@@ -115,9 +115,11 @@ def read(
         num_servers,
         -1 if rank is None else _check("rank", rank, -1, num_workers - 1),
         job_id or "slimps",
-        environment.get("SLIMPS_KEY_FILE", "") if key_file is None else key_file,
+        os.path.expanduser(
+            environment.get("SLIMPS_KEY_FILE", "") if key_file is None else key_file
+        ),
         environment.get("SLIMPS_SCHEDULER_KEY", "") if scheduler_key is None else scheduler_key,
-        environment.get("SLIMPS_TRACE", ""),
+        os.path.expanduser(environment.get("SLIMPS_TRACE", "")),
         -1 if metrics_port is None else _check("SLIMPS_METRICS_PORT", metrics_port, -1, 65535),
         environment.get("SLIMPS_WATCH_BIND") or Job.watch_bind,
     )

@@ -89,6 +89,19 @@ def count(text):
     return int(text)
 
 
+def with_home(arguments):
+    """Returns the arguments with the home directory for "~" up to "--", also in "--flag=~/x"."""
+
+    def expanded(argument):
+        if not argument.startswith("--"):
+            return os.path.expanduser(argument)
+        flag, equals, value = argument.partition("=")
+        return flag + equals + os.path.expanduser(value)
+
+    own, _ = split(arguments)
+    return [expanded(argument) for argument in own] + arguments[len(own) :]
+
+
 def split(arguments):
     """Returns the arguments before and after the first "--"."""
     if "--" not in arguments:
@@ -367,6 +380,7 @@ def main(arguments, installation=None):
         return 0 if arguments else 2
     if arguments == ["--version"]:
         print("slimps " + installation.version())
+    arguments = with_home(arguments)
         return 0
     if arguments[0] not in COMMANDS:
         print("slimps: unknown command \"%s\"\n\n%s" % (arguments[0], USAGE), file=sys.stderr)

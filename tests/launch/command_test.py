@@ -4,6 +4,7 @@
 import contextlib
 import http.client
 import io
+import os
 import signal
 import tempfile
 import unittest
@@ -73,6 +74,14 @@ class LocalTest(unittest.TestCase):
             job.wait_for("ready: ", 2)
             job.process.send_signal(signal.SIGKILL)
             self.assertTrue(eventually(lambda: not job.processes(), commands.SECONDS), job.said)
+
+    def test_a_tilde_behind_a_flag_is_the_home_directory(self):
+        with tempfile.TemporaryDirectory(prefix="slimps-test-") as home:
+            launch = SLIMPS + ["launch", *COUNTS, "--logs=~/logs", "--checkpoint=~/saved", "--"]
+            with Command(launch + TRAIN, cwd=home, HOME=home) as job:
+                self.assertEqual(0, job.status(), job.said)
+            self.assertIn("worker0.log", os.listdir(os.path.join(home, "logs")))
+            self.assertNotIn("~", os.listdir(home))
 
     def test_cores_are_shared_out_and_that_is_said(self):
         job = job_launch.Job(["scheduler"], ["server"], ["worker"], 2, 1)

@@ -110,6 +110,10 @@ class RunningTest(unittest.TestCase):
         socket.create_connection(("127.0.0.1", port), timeout=DEADLINE).close()
         self.assertEqual(["port"], os.listdir(os.path.dirname(self.port_file)))
 
+    def test_a_tilde_behind_a_flag_is_the_home_directory(self):
+        home = os.path.dirname(self.port_file)
+        self.start("--port_file=~/port", HOME=home)
+
     def test_a_port_in_use_is_named(self):
         _, port = self.start()
         second = run("--port=%d" % port)

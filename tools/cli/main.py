@@ -142,6 +142,7 @@ def main(arguments):
     if arguments == ["--version"]:
         print("slimps " + Checkout().version())
         return 0
+    arguments = command.with_home(arguments)
     if arguments[0] not in commands:
         print("slimps: unknown command \"%s\"\n\n%s" % (arguments[0], USAGE), file=sys.stderr)
         return 2
