@@ -18,12 +18,12 @@ import os
 import signal
 import socket
 import sys
-import tempfile
 import threading
 import time
 
 from slimps_launch import carried
 from slimps_launch import job_node
+from slimps_launch import job_folders
 from slimps_launch import job_trace
 from slimps_launch import processes
 from slimps_launch import restarts
@@ -173,13 +173,10 @@ def main():
         )
     agent.folder = what["folder"]
     with contextlib.ExitStack() as until_the_end:
-        # The folder has mode 0700 and is gone with the job.
-        key_folder = until_the_end.enter_context(tempfile.TemporaryDirectory(prefix="slimps-keys-"))
+        key_folder = until_the_end.enter_context(job_folders.folder("keys"))
         base = None  # of the nodes' parts of a trace
         if what["trace"]:
-            traces = until_the_end.enter_context(
-                tempfile.TemporaryDirectory(prefix="slimps-trace-")
-            )
+            traces = until_the_end.enter_context(job_folders.folder("trace"))
             base = os.path.join(traces, "part.json")
         of_server = []
         if what["snapshots"] is not None:

@@ -7,13 +7,13 @@ import importlib
 import os
 import signal
 import sys
-import tempfile
 import threading
 
 from slimps_launch import agent
 from slimps_launch import checkpoint
 from slimps_launch import demo
 from slimps_launch import errors
+from slimps_launch import job_folders
 from slimps_launch import job_launch
 from slimps_launch import job_output
 from slimps_launch import job_trace
@@ -236,8 +236,7 @@ def launch(arguments, installation):
         if job.keys:
             job.keys.check(job.workers, job.servers)
         elif where in ("local", "ssh") and not options.insecure:
-            # The folder has mode 0700 and is gone with the job.
-            folder = until_the_end.enter_context(tempfile.TemporaryDirectory(prefix="slimps-keys-"))
+            folder = until_the_end.enter_context(job_folders.folder("keys"))
             job.keys = keys.make(folder, job.workers, job.servers)
         restarts.prepare(job, options)
         file_flags = until_the_end.enter_context(watched.file_of_job(options, os.environ))
@@ -333,8 +332,8 @@ def run_part(arguments, installation):
     with contextlib.ExitStack() as until_the_end:
         if options.mounted_keys:
             memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-            folder = tempfile.TemporaryDirectory(prefix="slimps-keys-", dir=memory)
-            job.keys = keys.copy(options.mounted_keys, until_the_end.enter_context(folder))
+            folder = until_the_end.enter_context(job_folders.folder("keys", memory))
+            job.keys = keys.copy(options.mounted_keys, folder)
         return run_command.run(options, command, job, os.environ, make_logs)
 
 
@@ -380,8 +379,8 @@ def main(arguments, installation=None):
         return 0 if arguments else 2
     if arguments == ["--version"]:
         print("slimps " + installation.version())
-    arguments = with_home(arguments)
         return 0
+    arguments = with_home(arguments)
     if arguments[0] not in COMMANDS:
         print("slimps: unknown command \"%s\"\n\n%s" % (arguments[0], USAGE), file=sys.stderr)
         return 2

@@ -5,9 +5,9 @@ import argparse
 import json
 import os
 import sys
-import tempfile
 from typing import Any, Callable, Dict, List
 
+from slimps_launch import job_folders
 from slimps_launch import watched
 
 WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "demo_worker.py")
@@ -56,7 +56,7 @@ def main(arguments: List[str], launch: Callable[[List[str]], int]) -> int:
     # Threads of numpy's that wait for work would keep cores from the other processes.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     lines = []
-    with tempfile.TemporaryDirectory(prefix="slimps-") as folder:
+    with job_folders.folder("demo") as folder:
         for name, meaning, store in RUNS:
             print("%s: %s" % (name, meaning), flush=True)
             summary = os.path.join(folder, name)

@@ -11,13 +11,13 @@ job has a checkpoint to go back to, all of it then starts anew.
 import contextlib
 import os
 import sys
-import tempfile
 import threading
 import time
 
 from slimps_launch import blame
 from slimps_launch import carried
 from slimps_launch import job_node
+from slimps_launch import job_folders
 from slimps_launch import job_output
 from slimps_launch import network
 from slimps_launch import processes
@@ -144,7 +144,7 @@ class Launcher(processes.Processes):
 
     def start_scheduler(self, port=0):
         """Starts the scheduler at the place's address and returns its port. Stop: it does not."""
-        with tempfile.TemporaryDirectory(prefix="slimps-") as folder:
+        with job_folders.folder("port") as folder:
             port_file = os.path.join(folder, "port")
             node = self.start_here(
                 "scheduler",

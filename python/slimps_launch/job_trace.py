@@ -9,11 +9,12 @@ anywhere is left out as a whole.
 
 import argparse
 import collections
+import contextlib
 import json
 import os
 import sys
-import tempfile
 
+from slimps_launch import job_folders
 from slimps_launch import out_files
 from slimps_launch import trace_svg
 from slimps_launch.schema import COUNT, NUMBER, SIZE, TEXT, Cases, Kind, Optional, check
@@ -218,21 +219,22 @@ class Gathering:
     def __init__(self, out):
         self.out = out
         beside = None if out_files.is_special(out) else os.path.dirname(os.path.realpath(out))
-        self.folder = tempfile.TemporaryDirectory(prefix=".slimps-trace-", dir=beside)
+        self.until_the_end = contextlib.ExitStack()
+        self.folder = self.until_the_end.enter_context(job_folders.folder("trace", beside))
         self.parts = []
 
     def __enter__(self):
         return self
 
     def __exit__(self, *unused):
-        self.folder.cleanup()
+        self.until_the_end.close()
 
     def of_job(self, workers, servers, run=""):
         """Returns the environment in which the next job's processes record.
 
         `run` names the job if there are several.
         """
-        base = os.path.abspath(os.path.join(self.folder.name, "%d.json" % len(self.parts)))
+        base = os.path.abspath(os.path.join(self.folder, "%d.json" % len(self.parts)))
         self.parts += [
             (("%s, %s" % (run, node)) if run else node, run, path)
             for node, path in node_parts(base, workers, servers)

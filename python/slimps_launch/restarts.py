@@ -8,13 +8,11 @@ goes back to its last checkpoint (checkpoint.py).
 """
 
 import argparse
-import contextlib
 import os
-import tempfile
 import time
 
 from slimps_launch import blame
-from slimps_launch import errors
+from slimps_launch import job_folders
 
 EVERY = 30  # seconds between two snapshots
 USAGE = 2  # the status of a daemon that was called wrongly
@@ -112,19 +110,9 @@ class Snapshots:
         self.parent = parent  # on each machine; None: where temporary files are
         self.every = every  # seconds
 
-    @contextlib.contextmanager
     def folder(self):
         """Makes a folder, which goes with the block. LaunchError: it cannot be made."""
-        try:
-            if self.parent is not None:
-                os.makedirs(self.parent, exist_ok=True)
-            made = tempfile.TemporaryDirectory(prefix="slimps-snapshots-", dir=self.parent)
-        except OSError as error:
-            raise errors.LaunchError(
-                "--snapshot_dir %s: %s" % (self.parent or "", error.strerror)
-            ) from error
-        with made as folder:
-            yield folder
+        return job_folders.folder("snapshots", self.parent, "--snapshot_dir ")
 
     @staticmethod
     def of_scheduler(folder):

@@ -75,6 +75,26 @@ class LocalTest(unittest.TestCase):
             job.process.send_signal(signal.SIGKILL)
             self.assertTrue(eventually(lambda: not job.processes(), commands.SECONDS), job.said)
 
+    def test_what_a_killed_launcher_left_is_gone_with_the_next(self):
+        folder = tempfile.TemporaryDirectory(prefix="slimps-test-")
+        self.addCleanup(folder.cleanup)
+        launch = SLIMPS + ["launch", *COUNTS, "--restart=1", "--"]
+        with Command(launch + SMALL + ["wait"], TMPDIR=folder.name) as job:
+            job.wait_for("ready: ", 2)
+            servers = job.processes("slimps_server")
+            job.process.send_signal(signal.SIGKILL)
+            self.assertTrue(job.nobody_is_left())
+        sockets = "/tmp/slimps-%d" % os.geteuid()
+
+        def left():
+            own = [name for name in os.listdir(sockets) if int(name.split("-")[1]) in servers]
+            return sorted(name.split("-")[2] for name in os.listdir(folder.name)), own
+
+        folders, own = left()
+        self.assertEqual((["keys", "snapshots"], len(servers)), (folders, len(own)))
+        commands.trained(launch + TRAIN, TMPDIR=folder.name)
+        self.assertEqual(([], []), left())
+
     def test_a_tilde_behind_a_flag_is_the_home_directory(self):
         with tempfile.TemporaryDirectory(prefix="slimps-test-") as home:
             launch = SLIMPS + ["launch", *COUNTS, "--logs=~/logs", "--checkpoint=~/saved", "--"]

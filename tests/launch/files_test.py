@@ -9,12 +9,42 @@ import json
 import os
 import stat
 import subprocess
+import sys
 import unittest
 from unittest import mock
 
 import folder_case
 from slimps_launch import errors
+from slimps_launch import job_folders
 from slimps_launch import out_files
+
+
+class JobFolderTest(folder_case.FolderCase):
+    MAKE = (
+        "import sys; sys.path.insert(0, %r)\n"
+        "from slimps_launch import job_folders\n"
+        "with job_folders.folder('keys', %r) as made: print(made, flush=True); input()"
+    )
+
+    def test_the_next_removes_what_a_killed_process_left_and_nothing_else(self):
+        parent = self.path("made")
+        package = os.path.dirname(os.path.dirname(os.path.abspath(job_folders.__file__)))
+        command = [sys.executable, "-B", "-c", self.MAKE % (package, parent)]
+        makers = [
+            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            for _ in range(2)
+        ]
+        made = [maker.stdout.readline().strip() for maker in makers]
+        with open(os.path.join(made[0], "worker0.key"), "w", encoding="ascii"):
+            pass
+        makers[0].kill()
+        makers[0].wait()
+        with job_folders.folder("keys", parent) as own:
+            self.assertEqual({made[1], own}, {os.path.join(parent, x) for x in os.listdir(parent)})
+            self.assertEqual(0o700, stat.S_IMODE(os.stat(own).st_mode))
+        makers[1].communicate("\n")
+        makers[0].communicate()
+        self.assertEqual([], os.listdir(parent))
 
 
 class WritableTest(folder_case.FolderCase):

@@ -347,7 +347,7 @@ class CommandTest(folder_case.FolderCase):
             "--merge /dev/null: expected a file, which --svg is drawn from", result.stderr
         )
         with job_trace.Gathering("/dev/null") as trace:
-            self.assertNotEqual("/dev", os.path.dirname(trace.folder.name))
+            self.assertNotEqual("/dev", os.path.dirname(trace.folder))
 
     def test_launch_and_demo_refuse_a_file_that_cannot_be_written_at_once(self):
         for command in (

@@ -9,9 +9,9 @@ keys of the job's nodes; each pod sees those of its own nodes alone.
 
 import json
 import re
-import tempfile
 
 from slimps_launch import errors
+from slimps_launch import job_folders
 from slimps_launch.identity import keys
 
 PORT = 9091
@@ -67,7 +67,7 @@ def secret(options):
             "--on k8s: a Secret has room for the keys of %d nodes, got %d: expected fewer, or "
             "--insecure" % (MOST_NODES, nodes)
         )
-    with tempfile.TemporaryDirectory(prefix="slimps-keys-") as temporary:
+    with job_folders.folder("keys") as temporary:
         if options.keys:
             folder = keys.Folder(options.keys)
             folder.check(options.workers, options.servers)
