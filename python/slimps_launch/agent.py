@@ -22,8 +22,8 @@ import threading
 import time
 
 from slimps_launch import carried
-from slimps_launch import job_node
 from slimps_launch import job_folders
+from slimps_launch import job_node
 from slimps_launch import job_trace
 from slimps_launch import processes
 from slimps_launch import restarts
@@ -31,9 +31,6 @@ from slimps_launch.identity import keys
 from slimps_launch.placement import cores
 from slimps_launch.placement import process_group
 
-# Seconds for the daemons to see the job's end after a signal: less than the 30 s after which Slurm,
-# Kubernetes and torchrun kill.
-DAEMON_GRACE = 20.0
 CLOSED = -1  # the event of a stdin that has closed
 CHUNK = 48 << 10  # bytes of a part that go into one line
 SILENCE = 30.0  # seconds until a launcher that says nothing counts as lost: its machine may be
@@ -42,6 +39,7 @@ SILENCE = 30.0  # seconds until a launcher that says nothing counts as lost: its
 class Agent(processes.Processes):
     """Owned by the main thread."""
 
+    caught = processes.Processes.caught + (carried.STOP,)
     told_to_stop = False
     folder = None  # where the nodes run; None: here
     restarts = False  # True: the launcher says which processes start again, and when the job ends
@@ -87,6 +85,7 @@ class Agent(processes.Processes):
         failed = {}  # the statuses of nodes, but for those that were started again
         waits = list(self.nodes)  # for their ends
         stop_at = float("inf")  # when all are stopped
+        parent = os.getppid()
         while waits or (self.restarts and failed and not self.told_to_stop):
             event = self.next_event(min(60.0, min(stop_at, self.silent_at) - time.monotonic()))
             if time.monotonic() >= self.silent_at:
@@ -101,19 +100,18 @@ class Agent(processes.Processes):
                     failed[event.name] = job_node.exit_status(event.status)
                 if failed and not self.restarts:
                     # The launcher stops the others now, unless the way to it is broken.
-                    stop_at = min(stop_at, time.monotonic() + DAEMON_GRACE)
+                    stop_at = min(stop_at, time.monotonic() + processes.SAVE_GRACE)
             elif isinstance(event, str):
                 failed.pop(event, None)
                 waits.append(self.start_again(event))
-            elif event == CLOSED:
+            elif event == CLOSED or (self.told_to_stop and os.getppid() != parent):
                 self.kill_all()
                 return 128 + signal.SIGTERM
-            elif event is not None:
+            elif event is not None and not self.told_to_stop:  # launch and the engine may say it
                 self.told_to_stop = True
-                stop_at = min(stop_at, time.monotonic() + DAEMON_GRACE)
-                for node in self.running():
-                    if node.role == "worker":
-                        node.signal(event)
+                stop_at = min(stop_at, time.monotonic() + processes.SAVE_GRACE)
+                for node in self.workers_running():
+                    node.pass_on(signal.SIGTERM if event == carried.STOP else event)
         if failed and not self.told_to_stop:
             # The engine would stop all others now, before the one that they blame has ended.
             deadline = time.monotonic() + self.stop_grace

@@ -12,6 +12,7 @@ import signal
 
 from slimps_launch import job_node
 from slimps_launch import job_trace
+from slimps_launch import processes
 
 MARK = "slimps-report:"
 AGENT = "agent"  # the name under which an agent tells of its machine
@@ -40,6 +41,10 @@ class CarriedNode(job_node.Node):
         return super().describe_end() + (" on %s" % self.where if self.where else "")
 
 
+# OpenMPI's mpirun kills its processes one second after SIGTERM; MPICH's and OpenMPI's pass this on.
+STOP = signal.SIGALRM  # to an agent: SIGTERM for its workers
+
+
 class Carrier(job_node.Node):
     """A process that carries nodes."""
 
@@ -52,6 +57,15 @@ class Carrier(job_node.Node):
 
     def inner(self):
         return list(self.carried.values())
+
+    def pass_on(self, number):
+        # Before they have begun, a signal that is for their programs would end what starts them.
+        if number in processes.ENDING or all(node.pid is not None for node in self.inner()):
+            self.convey(number)
+
+    def convey(self, number):
+        """Passes a signal to the agents."""
+        self.signal(STOP if number in processes.ENDING else number)
 
     def hear(self, line, launcher):
         if line.startswith(MARK):
@@ -101,20 +115,12 @@ class ToldCarrier(Carrier):
     """Its agents take signals through its stdin, as lines, and end when that closes."""
 
     def signal(self, number):
-        if number == signal.SIGKILL:
-            super().signal(number)
-        else:
-            self.tell("signal %d" % number)
+        self.tell("signal %d" % number)
+
+    convey = signal
 
     def keep(self):
         self.tell("signal 0")
-
-    def tell(self, line):
-        try:
-            self.process.stdin.write(line.encode("utf-8") + b"\n")
-            self.process.stdin.flush()
-        except OSError:  # it has ended
-            pass
 
 
 class SshCarrier(ToldCarrier):

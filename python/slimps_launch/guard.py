@@ -27,7 +27,7 @@ def signal_groups(groups, number):
 
 
 def main():
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)
     groups = []
     for line in sys.stdin:

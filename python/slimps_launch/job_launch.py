@@ -50,7 +50,8 @@ class Job:
         self.checkpoints = None  # a checkpoint.Folder, to which the whole job may go back
         self.settle = 0.5  # seconds to wait after a failure for failures of others
         self.end_grace = 30.0  # seconds for the daemons to end after the workers or one daemon
-        self.stop_grace = 5.0  # seconds from the signal to SIGKILL
+        self.save_grace = processes.SAVE_GRACE  # seconds for the workers to save after a signal
+        self.stop_grace = 5.0  # seconds from SIGTERM to SIGKILL
         self.join_timeout = 600  # seconds until all have come
 
     def set_timeouts(self, join, call):
@@ -161,7 +162,7 @@ class Launcher(processes.Processes):
                     self.port = int(text.read())
                 return self.port
         node.last_lines.append("it does not listen after %d s" % self.job.join_timeout)
-        node.signal(job_node.signal.SIGKILL)
+        node.kill()
         node.process.wait()
         node.status = node.process.returncode
         raise processes.Stop(failed=[node])
@@ -339,15 +340,25 @@ class Launcher(processes.Processes):
     # ---- stopping --------------------------------------------------------------------------------
 
     def _forward(self, number):
-        """Passes a signal on to all processes and waits until they end.
+        """Passes a signal on to the workers and waits for the end of the job, as the others see it.
 
-        Kills them after the grace time, or when a second signal comes. Returns the exit status.
+        So workers can save, with the servers still there. Ends all when no worker is left and one
+        went without a goodbye, after the grace time, or when a second signal comes. Returns the
+        exit status.
         """
         self.interrupted = number
         self._print(
             PATIENCE, self.say, "slimps: %s: stopping the job" % job_node.signal_name(number)
         )
-        self.place.signal(self, number)
-        self.wait_for_ends(self.running(), self.stop_grace)
+        for node in self.workers_running():
+            node.pass_on(number)
+        workers = [node for node in self.all_nodes() if node.role == "worker"]
+        deadline = time.monotonic() + self.job.save_grace
+        while self.running() and time.monotonic() < deadline:
+            if isinstance(self.next_event(deadline - time.monotonic()), int):
+                break
+            died = any(node.status is None or node.status < 0 for node in workers)
+            if died and not self.workers_running():
+                break
         self.kill_all()
         return 128 + number

@@ -2,12 +2,14 @@
 """One process of a job: what is known of it, and signals to it and what it started."""
 
 import collections
+import contextlib
 import ctypes
 import os
 import signal
 
 LAST_LINES = 40
 PR_SET_PDEATHSIG = 1
+SHELLS = ("sh", "dash", "bash", "zsh", "ksh")
 
 
 class Node:
@@ -28,8 +30,34 @@ class Node:
         self.last_lines = collections.deque(maxlen=LAST_LINES)
 
     def signal(self, number):
-        """Sends a signal to the process and to what it has started."""
-        signal_group(self, number)
+        """Sends a signal to the process alone: what it has started is its own to end."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            self.process.send_signal(number)
+
+    def kill(self):
+        """Ends the process and what it has started, at once."""
+        signal_group(self, signal.SIGKILL)
+
+    def pass_on(self, number):
+        """Passes a signal to the worker that this is, or to those that it carries."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if self.process.poll() is None:
+                os.kill(program_of(self.process.pid), number)
+
+    def tell(self, line):
+        """Writes a line to the process, if it hears. It may have ended."""
+        if self.process.stdin is None:
+            return
+        with contextlib.suppress(OSError, ValueError):
+            self.process.stdin.write(line.encode("utf-8") + b"\n")
+            self.process.stdin.flush()
+
+    def say_no_more(self):
+        """Ends what tell() writes."""
+        if self.process.stdin is None:
+            return
+        with contextlib.suppress(OSError):
+            self.process.stdin.close()
 
     def successor(self, launcher):
         """Returns the node that takes the place of this one, which has ended; None: nobody can."""
@@ -61,6 +89,22 @@ class Node:
         return "exited with status %d" % self.status
 
 
+def program_of(pid):
+    """Returns the process in which a worker's program runs: behind a shell, the shell's child.
+
+    A shell would end at once by a signal, and leave its child alone.
+    """
+    with contextlib.suppress(OSError, ValueError):  # it has ended, or has no child, or several
+        while _text("/proc/%d/comm" % pid).strip() in SHELLS:
+            (pid,) = map(int, _text("/proc/%d/task/%d/children" % (pid, pid)).split())
+    return pid
+
+
+def _text(path):
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return file.read()
+
+
 def signal_name(number):
     try:
         return signal.Signals(number).name
@@ -73,10 +117,11 @@ def exit_status(status):
     return 128 - status if status < 0 else status
 
 
-def die_with_parent(cores=None):
+def die_with_parent(cores=None, ignored=()):
     """Returns a function for a child to run before exec. The child then keeps to `cores`, if given.
 
-    It gets SIGKILL when the thread that started it ends, in whatever way.
+    It gets SIGKILL when the thread that started it ends, in whatever way. It ignores the signals
+    `ignored`.
     """
     prctl = ctypes.CDLL(None, use_errno=True).prctl
     parent = os.getpid()
@@ -87,6 +132,8 @@ def die_with_parent(cores=None):
             os._exit(1)
         if cores:
             os.sched_setaffinity(0, cores)
+        for number in ignored:
+            signal.signal(number, signal.SIG_IGN)
 
     return in_child
 

@@ -15,6 +15,12 @@ from slimps_launch import guard
 from slimps_launch import job_node
 from slimps_launch import network
 
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # they end the job
+TO_WORKERS = (signal.SIGUSR1, signal.SIGUSR2)  # what they mean is for the program to say
+# Seconds for workers to save after a signal: less than the 30 s after which Slurm, Kubernetes and
+# torchrun kill.
+SAVE_GRACE = 20.0
+
 
 def next_of(events, seconds):
     """Returns the next item of a queue.SimpleQueue, or None if `seconds` pass without one.
@@ -46,8 +52,10 @@ class Processes:
     them. Lines are read on threads, one per process.
     """
 
+    caught = ENDING + TO_WORKERS
+
     def __init__(self, stop_grace=5.0):
-        self.stop_grace = stop_grace  # seconds from the signal to SIGKILL
+        self.stop_grace = stop_grace  # seconds from SIGTERM to SIGKILL
         self.nodes = []
         self.events = queue.SimpleQueue()  # a Node that ended, or the number of a signal
         self.guard = None
@@ -70,7 +78,9 @@ class Processes:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=job_node.die_with_parent(node.cores),
+                preexec_fn=job_node.die_with_parent(
+                    node.cores, () if node.role in ("worker", "carrier") else TO_WORKERS
+                ),
                 **arguments,
             )
         except OSError as error:  # the command cannot be run, or the folder is not there
@@ -96,14 +106,25 @@ class Processes:
 
     def _reap(self, node):
         status = node.process.wait()
+        if status != 0:
+            node.kill()  # who takes its place would meet what it has started, on its ports
+        node.say_no_more()
         # Waits for its last lines; at most 1 s, since a grandchild may hold the pipe open.
         node.reader.join(1.0)
         node.status = status
         self.events.put(node)
 
     def next_event(self, seconds):
-        """Returns a Node that has ended, the number of a signal, or None if nothing came."""
-        return next_of(self.events, seconds)
+        """Returns a Node that has ended, the number of a signal, or None if nothing came.
+
+        Passes the signals on that are the workers' alone.
+        """
+        event = next_of(self.events, seconds)
+        if event not in TO_WORKERS:
+            return event
+        for node in self.workers_running():
+            node.pass_on(event)
+        return None
 
     def wait_until(self, done, seconds, step, fatal=()):
         """Waits until done() or the time is over. Stop: a signal came, or a `fatal` node ended."""
@@ -116,15 +137,15 @@ class Processes:
                 raise Stop(failed=[event])
 
     def catch_signals(self):
-        """Makes SIGINT, SIGTERM and SIGHUP events, until put_back(). Ignored ones stay ignored."""
+        """Makes signals events, until put_back(). Ignored ones stay ignored."""
 
         def note(number, _):
-            self.signalled = True
+            self.signalled = self.signalled or number in ENDING
             self.events.put(number)
 
         self.handlers = {
             number: signal.signal(number, note)
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+            for number in self.caught
             if signal.getsignal(number) is not signal.SIG_IGN  # as under nohup
         }
 
@@ -139,15 +160,12 @@ class Processes:
         for number, handler in self.handlers.items():
             signal.signal(number, handler)
 
-    def wait_for_ends(self, nodes, seconds):
-        """Waits until all of `nodes` have ended, the time is over, or a signal comes."""
-        deadline = time.monotonic() + seconds
-        while any(node.status is None for node in nodes) and time.monotonic() < deadline:
-            if isinstance(self.next_event(deadline - time.monotonic()), int):
-                return
-
     def running(self):
         return [node for node in self.nodes if node.process is not None and node.status is None]
+
+    def workers_running(self):
+        """Returns the workers that run, and the processes that carry workers."""
+        return [node for node in self.running() if node.role in ("worker", "carrier")]
 
     def signal_all(self, number):
         for node in self.running():
@@ -156,7 +174,7 @@ class Processes:
     def kill_all(self):
         """Ends all processes with SIGTERM and, after the grace time, SIGKILL.
 
-        SIGKILL goes to each node's whole group, and so also to the processes that the node started.
+        SIGTERM goes to each node alone, SIGKILL also to the processes that the node has started.
         """
         self.signal_all(signal.SIGTERM)
         deadline = time.monotonic() + self.stop_grace
@@ -164,7 +182,7 @@ class Processes:
             self.next_event(deadline - time.monotonic())
         for node in self.nodes:
             if node.process is not None:
-                node.signal(signal.SIGKILL)
+                node.kill()
         while self.running():
             self.next_event(1.0)
         if self.guard is not None:

@@ -290,17 +290,6 @@ class Part:
         sets = cores.of_machine(1, self.seat.local_size, say)
         return sets[0], sets[1 + self.seat.local_rank]
 
-    def signal(self, launcher, number):
-        """Passes a signal to the worker. The daemons wait for the job's end, which they see.
-
-        Where a worker runs here, they end after it.
-        """
-        workers = [node for node in launcher.running() if node.role == "worker"]
-        for node in workers:
-            node.signal(number)
-        launcher.wait_for_ends(workers or launcher.running(), agent.DAEMON_GRACE)
-        launcher.signal_all(signal.SIGTERM)
-
 
 def run_carried(part, job):
     """Runs this part for a `slimps launch` that started the engine. Returns the exit status."""

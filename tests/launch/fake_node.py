@@ -11,6 +11,12 @@ trap=P    on SIGINT or SIGTERM write the signal's name to P and exit 0
 env=NAME  print NAME=value
 pid=P     write its pid to P            arguments  print the last two
 blame=P   print, as a server, that the pid in P has failed
+nested=P  start a child with trap=P, and wait until it makes the file P.ready
+save=P    on SIGTERM make the file P, wait until the file P.go exists, and exit 0
+noted=P   on SIGUSR1 write the signal's name to P
+stdin=P   write the first line of stdin to P
+stop=P    make the file P and stop by SIGSTOP, unless P exists
+gone=P    exit with status 9 if the process whose pid is in P runs
 """
 
 import os
@@ -22,6 +28,7 @@ sys.path.insert(
     0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "repo")
 )
 
+import proc_files  # noqa: E402
 from eventually import eventually  # noqa: E402
 
 
@@ -39,6 +46,20 @@ def trap(path):
 
     signal.signal(signal.SIGINT, note)
     signal.signal(signal.SIGTERM, note)
+
+
+def save(path):
+    def note(*_):
+        write(path, "")
+        wait_for(path + ".go")
+        sys.exit(0)
+
+    signal.signal(signal.SIGTERM, note)
+
+
+def wait_for(path):
+    while not eventually(lambda: os.path.exists(path)):
+        pass
 
 
 def play(arguments):
@@ -78,12 +99,29 @@ def play(arguments):
                     flush=True,
                 )
         elif verb == "until":
-            while not eventually(
-                lambda: os.path.exists(value)
-            ):  # pylint: disable=cell-var-from-loop
-                pass
+            wait_for(value)
         elif verb == "child":
             write(value, str(subprocess.Popen(["sleep", "600"]).pid))
+        elif verb == "nested":
+            own = ["trap=" + value, "touch=%s.ready" % value, "wait"]
+            subprocess.Popen([sys.executable, __file__] + own)
+            wait_for(value + ".ready")
+        elif verb == "gone" and os.path.exists(value):
+            with open(value, encoding="ascii") as pid:
+                if proc_files.alive(int(pid.read())):
+                    sys.exit(9)
+        elif verb == "stop":
+            try:
+                os.close(os.open(value, os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                continue
+            os.kill(os.getpid(), signal.SIGSTOP)
+        elif verb == "stdin":
+            write(value, sys.stdin.readline())
+        elif verb == "save":
+            save(value)
+        elif verb == "noted":
+            signal.signal(signal.SIGUSR1, lambda *_: write(value, "SIGUSR1"))
         elif verb == "trap":
             trap(value)
         elif verb == "wait":

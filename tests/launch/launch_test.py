@@ -155,9 +155,8 @@ class LaunchTest(JobCase):
     def forwarded(self, number):
         self.handled(number, signal.SIG_DFL)
         trapped, ready = self.path("trapped"), self.path("ready")
-        launcher = self.launcher(
-            ["wait"], ["wait"], ["trap=" + trapped, "touch=" + ready, "wait"], workers=1
-        )
+        end = "until=" + trapped
+        launcher = self.launcher([end], [end], ["trap=" + trapped, "touch=" + ready, "wait"], 1)
         sender = threading.Thread(
             target=lambda: eventually(lambda: os.path.exists(ready))
             and os.kill(os.getpid(), number)
@@ -175,6 +174,54 @@ class LaunchTest(JobCase):
 
     def test_sigterm_is_forwarded(self):
         self.forwarded(signal.SIGTERM)
+
+    def send(self, number, ready, after=lambda: None):
+        """Sends this process a signal, when the files `ready` are there, and calls after()."""
+        self.handled(number, signal.SIG_DFL)
+
+        def send():
+            for path in ready:
+                eventually(lambda path=path: os.path.exists(path))
+            os.kill(os.getpid(), number)
+            after()
+
+        sender = threading.Thread(target=send)
+        sender.start()
+        self.addCleanup(sender.join)
+
+    def test_a_signal_is_the_workers_alone_until_they_have_ended(self):
+        saving, ready, daemons = self.path("saving"), self.path("ready"), self.path("daemons")
+        child, early = self.path("child"), []
+
+        def look():
+            eventually(lambda: os.path.exists(saving))
+            early.extend(path for path in (child, daemons) if os.path.exists(path))
+            self.put("saving.go", "")
+
+        daemon = ["trap=" + daemons, "until=%s.go" % saving]
+        worker = ["nested=" + child, "save=" + saving, "touch=" + ready, "wait"]
+        launcher = self.launcher(daemon, daemon, worker, workers=1)
+        self.send(signal.SIGTERM, [ready], look)
+        self.assertEqual(128 + signal.SIGTERM, launcher.run())
+        self.assertEqual([], early)
+        self.assertFalse(os.path.exists(child))
+
+    def test_behind_a_shell_a_signal_is_for_the_program(self):
+        trapped, ready = self.path("trapped"), self.path("ready")
+        end = ["until=" + trapped]
+        launcher = self.launcher(end, end, ["trap=" + trapped, "touch=" + ready, "wait"], workers=1)
+        launcher.job.worker = ["sh", "-c", '"$@"; exit $?', "sh"] + launcher.job.worker
+        self.send(signal.SIGTERM, [ready])
+        self.assertEqual(128 + signal.SIGTERM, launcher.run())
+        self.assertEqual("SIGTERM", self.get("trapped"))
+
+    def test_sigusr1_goes_to_the_workers_and_the_job_goes_on(self):
+        noted, ready = self.path("noted"), self.path("ready")
+        worker = ["noted=" + noted, "touch=" + ready, "until=" + noted]
+        launcher = self.launcher(["until=" + noted], ["until=" + noted], worker, workers=1)
+        self.send(signal.SIGUSR1, [ready])
+        self.assertEqual(0, launcher.run(), self.out.getvalue())
+        self.assertEqual("SIGUSR1", self.get("noted"))
 
     def test_signal_handlers_are_put_back(self):
         before = signal.getsignal(signal.SIGTERM)

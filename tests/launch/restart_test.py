@@ -54,6 +54,12 @@ class RestartTest(JobCase):
         self.assertIn("slimps: worker0 was killed by SIGKILL\n", out)
         self.assertIn("slimps: worker0 was started again", out)
 
+    def test_what_a_dead_worker_has_started_is_gone_before_the_next_starts(self):
+        pid = self.path("pid")
+        worker = ["gone=" + pid, "child=" + pid, "once=" + self.path("died"), "exit=4"]
+        status, out = self.run_restarting(1, ["wait"], worker)
+        self.assertEqual(4, status, out)
+
     def test_a_worker_that_ends_with_an_error_is_not_started_again(self):
         status, out = self.run_restarting(5, ["wait"], ["exit=4"])
         self.assertEqual(4, status, out)

@@ -38,7 +38,7 @@ SlurmdSpoolDir={folder}/%n
 StateSaveLocation={folder}/state
 SlurmctldLogFile={folder}/slurmctld.log
 SlurmdLogFile={folder}/%n.log
-ProctrackType=proctrack/linuxproc
+ProctrackType=proctrack/{proctrack}
 TaskPlugin=task/affinity
 MpiDefault=none
 SelectType=select/cons_tres
@@ -56,11 +56,12 @@ FOUR = ["--workers=2", "--servers=2"]
 
 
 class Cluster:
-    def __init__(self, network, folder):
+    def __init__(self, network, folder, proctrack="linuxproc"):
         self.network = network
         self.config = os.path.join(folder, "slurm.conf")
         os.mkdir(os.path.join(folder, "state"))
-        self.write(self.config, CONFIG.format(folder=folder, host=os.uname().nodename))
+        about = {"folder": folder, "host": os.uname().nodename, "proctrack": proctrack}
+        self.write(self.config, CONFIG.format(**about))
         self.write(os.path.join(folder, "cgroup.conf"), "CgroupPlugin=cgroup/v1\n")
         self.write(os.path.join(folder, "key"), os.urandom(64).hex())
         os.chmod(os.path.join(folder, "key"), 0o600)

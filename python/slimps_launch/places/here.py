@@ -35,7 +35,3 @@ class Place:
             launcher.start_here(
                 "worker%d" % rank, "worker", job.worker, port, own, sets[job.servers + rank]
             )
-
-    def signal(self, launcher, number):
-        """Passes a signal on."""
-        launcher.signal_all(number)

@@ -51,9 +51,6 @@ class Engine:
             **how,
         )
 
-    def signal(self, launcher, number):
-        launcher.signal_all(number)
-
     @staticmethod
     def part_command(job, again):
         """Returns the command line of one process."""

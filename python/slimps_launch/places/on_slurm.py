@@ -10,7 +10,6 @@ import re
 import shutil
 import subprocess
 
-from slimps_launch import agent
 from slimps_launch import carried
 from slimps_launch import errors
 from slimps_launch.places import on_mpi
@@ -106,13 +105,3 @@ class Place(on_mpi.Engine):
             command += ["--cpus-per-task=" + each] if each else []
             command += part
         self.carry(launcher, port, "srun", command, {}, stdin=subprocess.PIPE)
-
-    def signal(self, launcher, number):
-        """Passes a signal to the tasks, and waits for the end of the job, as they see it.
-
-        So workers have time to save, with the servers still there, ahead of a time limit.
-        """
-        carriers = [node for node in launcher.running() if node.role == "carrier"]
-        for node in carriers:
-            node.signal(number)
-        launcher.wait_for_ends(carriers, agent.DAEMON_GRACE)

@@ -10,7 +10,6 @@ import dataclasses
 import json
 import os
 import shlex
-import signal
 import subprocess
 
 from slimps_launch import carried
@@ -184,6 +183,3 @@ class Place:
                 "nodes": nodes,
             }
             carrier.tell(json.dumps(what))
-
-    def signal(self, launcher, number):
-        launcher.signal_all(signal.SIGTERM if number == signal.SIGHUP else number)
