@@ -6,8 +6,10 @@
 // files with keys.
 #include <gflags/gflags.h>
 #include <glog/logging.h>
+#include <poll.h>
 #include <signal.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -18,7 +20,10 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "proto/base/clock.h"
 #include "proto/base/file.h"
 #include "proto/base/out_of_memory.h"
@@ -66,6 +71,9 @@ DEFINE_int32(restart_timeout_s, 0,
 DEFINE_int32(worker_timeout, 0,
              "seconds after which the job goes on without a worker that is gone, and takes it back "
              "when it comes; 0: --restart_timeout_s holds for workers, too");
+
+DEFINE_bool(ends_from_stdin, false,
+            "stdin has a line \"ended RANK\" for each worker whose process has ended by itself");
 
 DEFINE_string(trace, "", slimps::kTraceFlagHelp);
 DEFINE_string(journal, "",
@@ -205,17 +213,44 @@ void Look(SchedulerService* service, WatchService* watch) {
                                    .waits = watch->Waits()}));
 }
 
+// Reads which workers' processes have ended from stdin, as launch writes it. Does not block.
+class EndsFromStdin final {
+ public:
+  void TellTo(SchedulerService* service) {
+    pollfd input = {.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
+    char bytes[256];
+    while (is_open_ && poll(&input, 1, /*timeout=*/0) > 0) {
+      const ssize_t count = read(STDIN_FILENO, bytes, sizeof(bytes));
+      is_open_ = count > 0;
+      if (is_open_) unread_.append(bytes, static_cast<size_t>(count));
+    }
+    for (size_t end; (end = unread_.find('\n')) != std::string::npos; unread_.erase(0, end + 1)) {
+      absl::string_view line(unread_.data(), end);
+      uint32_t rank = 0;
+      if (absl::ConsumePrefix(&line, "ended ") && absl::SimpleAtoi(line, &rank)) {
+        service->WorkerEnded(rank);
+      }
+    }
+  }
+
+ private:
+  bool is_open_ = FLAGS_ends_from_stdin;
+  std::string unread_;
+};
+
 // Returns when the job is over. A signal of `signals` ends the job first. `watch` may be null.
 void TickUntilDone(SchedulerService* service, WatchService* watch, const Clock& clock,
                    const sigset_t& signals, absl::Duration tick) {
   const timespec wait = absl::ToTimespec(tick);
   SteadyTime look_at = SteadyTime::InfinitePast();
+  EndsFromStdin ends;
   while (!service->done()) {
     const int signal = sigtimedwait(&signals, nullptr, &wait);
     if (signal > 0) {
       service->Abort(
           absl::CancelledError(absl::StrCat("the scheduler was stopped by ", strsignal(signal))));
     }
+    ends.TellTo(service);
     service->Tick();
     if (watch == nullptr || clock.Now() < look_at) continue;
     Look(service, watch);

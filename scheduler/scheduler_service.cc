@@ -125,6 +125,10 @@ void SchedulerService::Abort(const absl::Status& why) {
   Change([&](SchedulerState& state) { return state.Abort(why, clock_->Now()); });
 }
 
+void SchedulerService::WorkerEnded(uint32_t rank) {
+  Change([&](SchedulerState& state) { return state.WorkerEnded(rank, clock_->Now()); });
+}
+
 bool SchedulerService::done() const {
   MutexLock lock(&mutex_);
   return state_.phase() == SchedulerState::Phase::kDone;

@@ -51,6 +51,9 @@ class SchedulerService final : public MessageSink {
   // Ends the job for everyone. done() follows within the grace time.
   void Abort(const absl::Status& why);
 
+  // Notes that a worker's process has ended by itself (SchedulerState::WorkerEnded).
+  void WorkerEnded(uint32_t rank);
+
   // Returns what there is to see since the last call, with the decision if it is newer than
   // `known_version`. Asks nodes for details from now on, or for none, and tells them whom the job
   // waits for.

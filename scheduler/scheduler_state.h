@@ -96,6 +96,10 @@ class SchedulerState final {
   // scheduler itself is told to stop.
   Outbox Abort(const absl::Status& why, SteadyTime now);
 
+  // Notes that the process of the worker of this rank has ended by itself. Fails the job if the
+  // worker is still in it, or had not come yet: nobody else would say its goodbye.
+  Outbox WorkerEnded(uint32_t rank, SteadyTime now);
+
   // Goes on where the scheduler was that wrote these entries. Its nodes connect anew: none is
   // taken for lost before it had time for that.
   // REQUIRES: nothing was handled yet.

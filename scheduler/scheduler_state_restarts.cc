@@ -27,6 +27,27 @@ void SchedulerState::Lose(const Member& member, const std::string& reason, Stead
   members_.Lose(node, now);
 }
 
+Outbox SchedulerState::WorkerEnded(uint32_t rank, SteadyTime now) {
+  Outbox out;
+  const Member* const member = members_.Find({wire::WORKER, rank});
+  if (member != nullptr && (member->state == MemberState::kLeft || member->away_epoch > 0)) {
+    return out;
+  }
+  wire::NodeRef node;
+  node.set_role(wire::WORKER);
+  node.set_rank(rank);
+  Fail(node,
+       member == nullptr
+           ? absl::StrCat(NodeName(node),
+                          " has ended before all nodes had joined: does its program make a store "
+                          "(in Python slimps.kv.create, DistributedOptimizer or CommHookState)?")
+           : absl::StrCat(member->ToString(),
+                          " has ended without closing its store: by os._exit, exec, or in a child "
+                          "process that had the store"),
+       now, &out);
+  return out;
+}
+
 void SchedulerState::LeaveBehind(SteadyTime now, SteadyTime heard_until, Outbox* out) {
   while (const Member* const gone = members_.StaysAway(heard_until)) {
     if (FailIfPushesAreLost(*gone, now, out)) return;

@@ -7,8 +7,9 @@ The first line of stdin is a JSON with `folder`, `share_cores`, `snapshots`, `tr
 name, role, command, environment, a worker's place in the job (process_group.Member) as `member`,
 and the text of a key file if the job has keys. With `trace` the nodes' parts of a trace go to the
 launcher when all have ended. Further lines are signals: "signal 15", and "signal 0" every few
-seconds, which says that the launcher is there; and, in a job whose processes may be started again
-(`snapshots`), "start server1". When the launcher is not there, or stdin closes, the nodes end.
+seconds, which says that the launcher is there; when the job is over, "end_if_stopped worker1"; and,
+in a job whose processes may be started again (`snapshots`), "start server1". When the launcher is
+not there, or stdin closes, the nodes end.
 """
 
 import base64
@@ -70,6 +71,8 @@ class Agent(processes.Processes):
                 verb, what = line.split()
                 if verb == "start":
                     self.events.put(what)
+                elif verb == "end_if_stopped":
+                    next(node for node in self.nodes if node.name == what).end_if_stopped()
                 elif int(what):
                     self.events.put(int(what))
             self.events.put(CLOSED)
@@ -138,7 +141,8 @@ class Agent(processes.Processes):
     def tell_end(self, node):
         for line in node.last_lines:  # why it could not be started
             self.heard(node, line)
-        self.write(carried.report(node.name, status=node.status, stopped=self.told_to_stop))
+        stopped = self.told_to_stop or node.stopped
+        self.write(carried.report(node.name, status=node.status, stopped=stopped))
 
 
 def main():

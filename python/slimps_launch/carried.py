@@ -37,6 +37,9 @@ class CarriedNode(job_node.Node):
     def start_again(self, launcher):
         self.carrier.tell("start %s" % self.name)
 
+    def end_if_stopped(self):
+        self.carrier.tell("end_if_stopped %s" % self.name)
+
     def describe_end(self):
         return super().describe_end() + (" on %s" % self.where if self.where else "")
 

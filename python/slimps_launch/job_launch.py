@@ -10,14 +10,15 @@ job has a checkpoint to go back to, all of it then starts anew.
 
 import contextlib
 import os
+import subprocess
 import sys
 import threading
 import time
 
 from slimps_launch import blame
 from slimps_launch import carried
-from slimps_launch import job_node
 from slimps_launch import job_folders
+from slimps_launch import job_node
 from slimps_launch import job_output
 from slimps_launch import network
 from slimps_launch import processes
@@ -69,7 +70,8 @@ class Job:
         return self.server + ["--wanted_rank", str(rank)]
 
     def scheduler_command(self):
-        flags = self.snapshots.of_scheduler(self.kept) if self.kept else []
+        flags = ["--ends_from_stdin"]
+        flags += self.snapshots.of_scheduler(self.kept) if self.kept else []
         if self.worker_timeout:
             flags += ["--worker_timeout", str(self.worker_timeout)]
         if self.roster_timeout:
@@ -192,12 +194,33 @@ class Launcher(processes.Processes):
 
     def start_node(self, node, environment, **how):
         node.environment = environment
+        if node.role == "scheduler":
+            how["stdin"] = subprocess.PIPE
         if self.verbose:
             self.say("slimps: %s: %s" % (node.name, " ".join(node.command)))
         if self.logs is not None:
             for heard in [node] + node.inner():
                 self.logs.open(heard.name)
         self.start(node, {**os.environ, **environment}, **how)
+        if node.role == "scheduler":
+            self._tell_ends(self.all_nodes())
+
+    def next_event(self, seconds):
+        event = super().next_event(seconds)
+        if isinstance(event, job_node.Node):
+            self._tell_ends([event])
+        return event
+
+    def _tell_ends(self, nodes):
+        """Tells the scheduler which workers have ended by themselves: it knows who said goodbye.
+
+        A worker that failed ends the job, or is started again; but a job that is stopped waits.
+        """
+        schedulers = [node for node in self.running() if node.role == "scheduler"]
+        for node in nodes:
+            ended = node.status == 0 or (self.interrupted and node.status is not None)
+            for scheduler in schedulers if ended and node.role == "worker" else ():
+                scheduler.tell("ended %s" % node.name[len(node.role) :])
 
     # ---- output ----------------------------------------------------------------------------------
 
@@ -246,6 +269,9 @@ class Launcher(processes.Processes):
         while len(ended) < len(nodes):
             for node in self.running():
                 node.keep()
+            for node in nodes if self._is_over() else ():
+                if node.role == "worker" and node.status is None:
+                    node.end_if_stopped()
             self.again.start_due()
             left = KEEP if deadline is None else deadline - time.monotonic()
             event = self.next_event(max(0.0, min(left, KEEP, self.again.seconds_left())))
@@ -254,7 +280,12 @@ class Launcher(processes.Processes):
             if event is None:
                 if deadline is None or time.monotonic() < deadline:
                     continue
-                return self._report_late(nodes, ended)
+                if not self._is_over():
+                    return self._report_late(nodes, ended)
+                deadline = None
+                names = ", ".join(node.name for node in nodes if node.status is None)
+                self.say("slimps: the job is over, but %s goes on; waiting for its end" % names)
+                continue
             if event in ended or event not in nodes:  # or of the job before it began anew
                 continue
             if event.status != 0 and (started := self.again.take(event)) is not None:
@@ -266,18 +297,29 @@ class Launcher(processes.Processes):
                 ended += lost
                 begun = any(node.pid is not None for node in lost)
                 self.again.death = self.again.death or begun
-            if event.status != 0 and not self.again.goes_on_without(event):
+                if not lost:  # its nodes have said how they ended
+                    continue
+            if event.status != 0 and event.stopped and self._is_over():
+                self.say("slimps: %s was stopped, and the job has ended without it" % event.name)
+            elif event.status != 0 and not self.again.goes_on_without(event):
                 return self._end_of_failure(self._settle([event]))
             # The daemons end by themselves when the last worker has said goodbye. So the deadline
             # for the other daemons begins when the first daemon or the last worker has ended. When
-            # all daemons have ended, there is none: a worker may go on without them, to evaluate or
-            # save.
+            # all daemons have ended, a worker may go on without them, to evaluate or save.
             left = [node.role for node in nodes if node not in ended and node.role != "carrier"]
-            if all(role == "worker" for role in left):
+            if not left:
                 deadline = None
+                for node in self.running():
+                    node.say_no_more()  # an agent that starts nodes again waits for that
             elif deadline is None and (event.role != "worker" or "worker" not in left):
                 deadline = time.monotonic() + self.job.end_grace
         return 0
+
+    def _is_over(self):
+        """True if the daemons of this launcher have ended well: the job has."""
+        nodes = self.all_nodes()
+        daemons = [node.status for node in nodes if node.role in ("server", "scheduler")]
+        return bool(daemons) and all(status == 0 for status in daemons)
 
     def _report_late(self, nodes, ended):
         late = [node for node in nodes if node not in ended]

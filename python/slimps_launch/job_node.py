@@ -59,6 +59,14 @@ class Node:
         with contextlib.suppress(OSError):
             self.process.stdin.close()
 
+    def end_if_stopped(self):
+        """Ends the process if somebody has stopped it, as by SIGSTOP: it cannot end by itself."""
+        with contextlib.suppress(OSError):
+            about = _text("/proc/%d/stat" % program_of(self.process.pid))
+            if about.rpartition(") ")[2].startswith("T"):
+                self.stopped = True
+                self.kill()
+
     def successor(self, launcher):
         """Returns the node that takes the place of this one, which has ended; None: nobody can."""
         again = Node(self.name, self.role, self.command, self.cores)

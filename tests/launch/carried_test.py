@@ -13,6 +13,7 @@ import unittest
 from unittest import mock
 
 import folder_case
+import proc_files
 from eventually import eventually
 from job_case import FAKE, JobCase
 from slimps_launch import agent
@@ -144,6 +145,17 @@ class RestartingAgentTest(folder_case.FolderCase):
         self.assertIn("server0| --snapshot_every 7\n", lines)
         self.assertEqual(0, process.wait())
         self.assertEqual([], os.listdir(self.path("snapshots")), folder + " goes with the job")
+
+    def test_when_the_job_is_over_it_ends_a_stopped_node_and_goes_when_told(self):
+        process = self.start("stop=" + self.path("stopped"), "wait")
+        line = next(line for line in process.stdout if '"pid"' in line)
+        pid = json.loads(line.split(" ", 2)[2])["pid"]
+        self.assertTrue(eventually(lambda: proc_files.state_of(pid) == "T"))
+        self.tell(process, "end_if_stopped server0")
+        line = next(line for line in process.stdout if '"status"' in line)
+        self.assertEqual({"status": -9, "stopped": True}, json.loads(line.split(" ", 2)[2]))
+        process.communicate()  # closes its stdin
+        self.assertEqual(128 + 15, process.returncode)
 
     def test_it_waits_for_the_word_of_the_launcher_after_a_failure(self):
         process = self.start("exit=3")

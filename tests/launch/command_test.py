@@ -75,6 +75,19 @@ class LocalTest(unittest.TestCase):
             job.process.send_signal(signal.SIGKILL)
             self.assertTrue(eventually(lambda: not job.processes(), commands.SECONDS), job.said)
 
+    def test_a_worker_that_ends_without_python_s_end_is_named_with_that_cause(self):
+        with Command(SLIMPS + ["launch", *COUNTS, "--"] + SMALL + ["vanish"]) as job:
+            self.assertEqual(1, job.status())
+            job.wait_for(
+                r"slimps: the job failed: .*worker 1 \(host .*\) has ended without closing its "
+                "store: by os._exit"
+            )
+
+    def test_workers_that_end_before_they_join_end_the_job_at_once(self):
+        with Command(SLIMPS + ["launch", *COUNTS, "--"] + SMALL + ["idle"]) as job:
+            self.assertEqual(1, job.status())
+            job.wait_for("slimps: the job failed: .*worker . has ended before all nodes had joined")
+
     def test_what_a_killed_launcher_left_is_gone_with_the_next(self):
         folder = tempfile.TemporaryDirectory(prefix="slimps-test-")
         self.addCleanup(folder.cleanup)

@@ -223,6 +223,30 @@ class LaunchTest(JobCase):
         self.assertEqual(0, launcher.run(), self.out.getvalue())
         self.assertEqual("SIGUSR1", self.get("noted"))
 
+    def test_the_scheduler_is_told_which_worker_has_ended_by_itself(self):
+        told = self.path("told")
+        status, out = self.run_job(["stdin=" + told], ["until=" + told], ["exit=0"], workers=1)
+        self.assertEqual(0, status, out)
+        self.assertEqual("ended 0\n", self.get("told"))
+
+    def test_a_stopped_worker_does_not_outlive_the_job(self):
+        done, stopped = self.path("done"), self.path("stopped")
+        with mock.patch.object(job_launch, "KEEP", 0.1):
+            status, out = self.run_job(
+                ["until=" + done], ["until=" + done], ["stop=" + stopped, "touch=" + done]
+            )
+        self.assertEqual(0, status, out)
+        self.assertRegex(out, "slimps: worker[01] was stopped, and the job has ended without it\n")
+
+    def test_what_a_job_still_waits_for_is_said(self):
+        ended, late = self.path("ended"), self.path("late")
+        launcher = self.launcher(["until=" + ended], [], ["touch=" + ended, "until=" + late], 1, 0)
+        launcher.job.end_grace = 0.05
+        said = mock.Mock(side_effect=lambda line: "goes on" in line and self.put("late", ""))
+        with mock.patch.object(launcher, "say", said):
+            self.assertEqual(0, launcher.run())
+        said.assert_any_call("slimps: the job is over, but worker0 goes on; waiting for its end")
+
     def test_signal_handlers_are_put_back(self):
         before = signal.getsignal(signal.SIGTERM)
         done = self.path("done")

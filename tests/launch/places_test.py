@@ -207,9 +207,9 @@ class SchedulerTest(unittest.TestCase):
 
     def test_beside_an_engine_it_is_more_patient_than_the_meeting(self):
         job = job_launch.Job(["scheduler"], [], ["true"], 2, 2)
-        self.assertEqual(["scheduler"], job.scheduler_command())
+        self.assertNotIn("--roster_timeout_s", job.scheduler_command())
         on_mpi.Engine().find_scheduler(mock.Mock(job=job))
-        self.assertEqual(["scheduler", "--roster_timeout_s", "660"], job.scheduler_command())
+        self.assertEqual(["--roster_timeout_s", "660"], job.scheduler_command()[-2:])
 
 
 class HostsTest(unittest.TestCase):

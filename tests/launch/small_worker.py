@@ -5,6 +5,8 @@ wait         waits until a signal ends it
 fail         rank 1 raises an error, the others wait
 save         on SIGINT or SIGTERM pushes, pulls and says so
 once FILE    as fail, but only for whoever makes FILE; a second start trains to the end
+vanish       rank 1 ends without Python's end, the others wait
+idle         ends before it joins
 """
 
 import os
@@ -20,6 +22,8 @@ def main(what, path=None):
     signals = {signal.SIGINT, signal.SIGTERM}
     if what == "save":  # before there are threads, which would take a signal
         signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    if what == "idle":
+        return
     store = slimps.kv.create("dist_sync")
     weights = np.zeros(4, np.float32)
     store.init("w", weights)
@@ -32,7 +36,9 @@ def main(what, path=None):
         store.close()
         print("%s: %s" % ("saved" if what == "save" else "trained", weights))
         return
-    if what != "wait" and store.rank == 1:
+    if what == "vanish" and store.rank == 1:
+        os._exit(0)
+    if what in ("fail", "once") and store.rank == 1:
         if path:
             with open(path, "w", encoding="ascii"):
                 pass

@@ -28,13 +28,18 @@ def command_of(pid):
         return [""]
 
 
-def alive(pid):
-    """True if a process runs. A zombie does not."""
+def state_of(pid):
+    """Returns the state of a process, as "S" or "T"; None: there is none."""
     try:
         with open("/proc/%d/stat" % pid, encoding="ascii", errors="replace") as text:
-            return text.read().rpartition(")")[2].split()[0] != "Z"
+            return text.read().rpartition(")")[2].split()[0]
     except OSError:
-        return False
+        return None
+
+
+def alive(pid):
+    """True if a process runs. A zombie does not."""
+    return state_of(pid) not in ("Z", None)
 
 
 def tcp_ports(pid, local):

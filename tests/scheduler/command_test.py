@@ -91,10 +91,11 @@ class RunningTest(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.port_file = os.path.join(folder.name, "port")
 
-    def start(self, *arguments, **variables):
+    def start(self, *arguments, stdin=None, **variables):
         process = subprocess.Popen(
             [PROGRAM, "--port_file", self.port_file] + list(arguments),
             env=environment(**variables),
+            stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -113,6 +114,12 @@ class RunningTest(unittest.TestCase):
     def test_a_tilde_behind_a_flag_is_the_home_directory(self):
         home = os.path.dirname(self.port_file)
         self.start("--port_file=~/port", HOME=home)
+
+    def test_it_is_told_by_stdin_which_worker_has_ended(self):
+        process, _ = self.start("--ends_from_stdin", stdin=subprocess.PIPE)
+        output, _ = process.communicate("ended 0\n", timeout=DEADLINE)
+        self.assertEqual(1, process.returncode)
+        self.assertIn("worker 0 has ended before all nodes had joined", output)
 
     def test_a_port_in_use_is_named(self):
         _, port = self.start()
