@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -237,6 +238,14 @@ class EndsFromStdin final {
   bool is_open_ = FLAGS_ends_from_stdin;
   std::string unread_;
 };
+// Tells the launcher how the job failed, before nodes learn of it and end (blame.py reads it).
+void ReportFailure(const absl::Status& why, const std::optional<wire::NodeRef>& blamed) {
+  std::map<std::string, std::string> facts = {{"job", "failed"}};
+  if (blamed.has_value()) {
+    facts["blames"] = absl::StrCat(RoleName(blamed->role()), blamed->rank());
+  }
+  ReportEnd(why, facts);
+}
 
 // Returns when the job is over. A signal of `signals` ends the job first. `watch` may be null.
 void TickUntilDone(SchedulerService* service, WatchService* watch, const Clock& clock,
@@ -312,6 +321,7 @@ absl::Status Run(SchedulerOptions options, const std::string& bind) {
   SLIMPS_ASSIGN_OR_RETURN(const std::unique_ptr<WatchServers> servers,
                           WatchServers::Start(WatchOptionsFromFlags(), watch.get()));
   SchedulerService service(&transport, options, &clock, journal.get());
+  service.SetFailureHandler(ReportFailure);
   if (journal != nullptr) SLIMPS_RETURN_IF_ERROR(service.Restore());
   SLIMPS_ASSIGN_OR_RETURN(const std::string address,
                           transport.Bind(absl::StrCat("tcp://", bind, ":", FLAGS_port)));

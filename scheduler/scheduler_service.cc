@@ -45,6 +45,11 @@ SchedulerService::SchedulerService(Transport* transport, SchedulerOptions option
       state_(options_, clock->Now(), ReadAnchor(*clock)),
       phase_began_(clock->Now()) {}
 
+void SchedulerService::SetFailureHandler(FailureHandler tell) {
+  MutexLock lock(&mutex_);
+  tell_failure_ = std::move(tell);
+}
+
 absl::Status SchedulerService::Restore() {
   MutexLock lock(&mutex_);
   const std::vector<JournalEntry> entries = journal_->TakeEntries();
@@ -159,6 +164,7 @@ void SchedulerService::Tell(const std::string& line) {
 }
 
 void SchedulerService::TellFailure() {
+  tell_failure_(state_.result(), state_.blamed());
   const std::string line = absl::StrCat("the job has failed: ", state_.result().ToString());
   LOG(ERROR) << line;
   if (options_.wants_reports) news_.push_back(line);

@@ -11,6 +11,8 @@
 #define SLIMPS_SCHEDULER_SCHEDULER_SERVICE_H_
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,6 +37,13 @@ class SchedulerService final : public MessageSink {
   // REQUIRES: `transport`, `clock` and `journal` outlive the service. `journal` may be null.
   SchedulerService(Transport* transport, SchedulerOptions options, const Clock* clock,
                    Journal* journal = nullptr);
+
+  // Makes `tell` learn how the job fails, and which node failed, if one did, before any node does.
+  // `tell` must not call the service.
+  // REQUIRES: the transport was not started.
+  using FailureHandler =
+      std::function<void(const absl::Status& why, const std::optional<wire::NodeRef>& blamed)>;
+  void SetFailureHandler(FailureHandler tell);
 
   // Goes on where the scheduler was that wrote the journal (SchedulerState::Restore).
   // REQUIRES: there is a journal, and the transport was not started.
@@ -89,6 +98,7 @@ class SchedulerService final : public MessageSink {
   mutable Mutex mutex_;
   Journal* journal_ ABSL_GUARDED_BY(mutex_);  // null: none, or it cannot be written any more
   SchedulerState state_ ABSL_GUARDED_BY(mutex_);
+  FailureHandler tell_failure_ ABSL_GUARDED_BY(mutex_) = [](const auto&, const auto&) {};
   std::vector<std::string> news_ ABSL_GUARDED_BY(mutex_);  // if options_.wants_reports
   SteadyTime phase_began_ ABSL_GUARDED_BY(mutex_);
   LogRate<SteadyTime> log_rate_ ABSL_GUARDED_BY(mutex_){absl::Seconds(10)};

@@ -304,6 +304,7 @@ void SchedulerState::Fail(const wire::NodeRef& node, const std::string& reason, 
   header.mutable_node_down()->set_reason(reason);
   TellEveryone(header, out);  // also the lost node, if it still listens; it is not waited for
   members_.Leave(node);
+  blamed_ = header.node_down().node();  // a copy: `node` may be the member's own
   EnterFailed(absl::UnavailableError(reason), now, out);
 }
 

@@ -20,6 +20,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -134,6 +135,9 @@ class SchedulerState final {
 
   // Why the job failed; OK if it did not. Final in kDone.
   const absl::Status& result() const { return result_; }
+
+  // The node that failed, and so ended the job; nullopt if no node did.
+  const std::optional<wire::NodeRef>& blamed() const { return blamed_; }
   const MembershipTable& members() const { return members_; }
 
  private:
@@ -172,6 +176,7 @@ class SchedulerState final {
   const SteadyTime began_;
   Phase phase_ = Phase::kForming;
   absl::Status result_;
+  std::optional<wire::NodeRef> blamed_;
   SteadyTime deadline_;                               // kForming: roster; kEnding, kFailed: grace
   SteadyTime repeat_at_;                              // when Shutdown is sent again
   SteadyTime quiet_at_ = SteadyTime::InfinitePast();  // the last goodbye plus the quiet time

@@ -11,11 +11,14 @@
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/file.h"
 #include "proto/base/plain_keys.h"
 
 namespace slimps {
@@ -33,7 +36,20 @@ std::string WithHome(std::string argument) {
 
 }  // namespace
 
+void ReportEnd(const absl::Status& why, const std::map<std::string, std::string>& facts) {
+  static bool reported = false;
+  const char* const path = std::getenv("SLIMPS_REPORT_FILE");
+  if (path == nullptr || std::exchange(reported, true)) return;
+  nlohmann::json report(facts);
+  report["error"] = WithPlainKeys(std::string(why.message()));
+  report["code"] = absl::StatusCodeToString(why.code());
+  const std::string text = report.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  const absl::Status written = WriteFileDurably(path, text);
+  if (!written.ok()) LOG(WARNING) << "SLIMPS_REPORT_FILE: " << written.message();
+}
+
 void DieOfUsage(const std::string& why) {
+  ReportEnd(absl::InvalidArgumentError(why));
   std::cerr << program_invocation_short_name << ": " << why << "\n";
   std::exit(kExitUsage);
 }
@@ -123,6 +139,7 @@ sigset_t BlockStopSignals() {
 
 int ExitStatus(const absl::Status& status) {
   if (status.ok()) return 0;
+  ReportEnd(status);
   std::cerr << program_invocation_short_name << ": " << WithPlainKeys(std::string(status.message()))
             << "\n";
   return kExitFailed;

@@ -12,6 +12,7 @@
 #include <signal.h>
 
 #include <cstdint>
+#include <map>
 #include <string>
 
 #include "absl/status/status.h"
@@ -21,7 +22,12 @@ namespace slimps {
 inline constexpr int kExitFailed = 1;
 inline constexpr int kExitUsage = 2;
 
-// Prints "PROGRAM: why" on stderr and ends the process with kExitUsage.
+// Writes why this process ends to the file that SLIMPS_REPORT_FILE names, for the launcher that set
+// it (python/slimps_launch/blame.py): a JSON with `error`, `code` and the `facts`. Only the first
+// report counts, because what follows is its consequence. Any thread may call it, one at a time.
+void ReportEnd(const absl::Status& why, const std::map<std::string, std::string>& facts = {});
+
+// Prints "PROGRAM: why" on stderr, reports it (ReportEnd), and ends the process with kExitUsage.
 [[noreturn]] void DieOfUsage(const std::string& why);
 
 // Prints `usage` and the flags that this program's *_main.cc defines. Ends the process with status
@@ -54,7 +60,8 @@ void SettleJobSize(const int32_t& num_workers, const int32_t& num_servers);
 // thread that waits for them takes them. Returns both.
 sigset_t BlockStopSignals();
 
-// Returns what main returns: 0, or kExitFailed after printing "PROGRAM: why" on stderr.
+// Returns what main returns: 0, or kExitFailed after printing "PROGRAM: why" on stderr and
+// reporting it (ReportEnd).
 [[nodiscard]] int ExitStatus(const absl::Status& status);
 
 }  // namespace slimps

@@ -15,6 +15,7 @@ import sys
 import weakref
 from typing import TYPE_CHECKING, List
 
+from slimps import _end_report
 from slimps.errors import FailedPreconditionError
 
 if TYPE_CHECKING:
@@ -79,6 +80,8 @@ def _close_all() -> None:
         uncaught = (uncaught.__context__ or uncaught) if uncaught.code else None
     elif uncaught is None and not hasattr(sys, "ps1"):
         uncaught = getattr(sys, "last_value", None)
+    if uncaught is not None:
+        _end_report.write(uncaught)  # first: the launcher then knows it before others are told
     for store in list(_open):
         if uncaught is not None:
             abort_for(store, uncaught)

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Errors as Python exceptions, and what a store of one worker refuses."""
 
+import json
 import os
+import subprocess
+import sys
 import threading
 
 import jobs
@@ -25,6 +28,41 @@ def test_every_code_has_a_class_and_the_whole_message():
         assert isinstance(error, slimps.Error)
         assert str(error) == "key w: expected 3, got 4"
     assert type(errors.from_status(99, "?")) is slimps.UnknownError
+
+
+def report_of(tmp_path, *lines):
+    """Returns what a Python that fails at these lines says to its launcher, and its last line."""
+    path = tmp_path / "report"
+    ran = subprocess.run(
+        [sys.executable, "-c", "\n".join(("import slimps", *lines))],
+        env={**os.environ, "SLIMPS_REPORT_FILE": str(path)},
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 1
+    return json.loads(path.read_text()) if path.exists() else {}, ran.stderr
+
+
+def test_the_launcher_is_told_of_an_uncaught_exception_with_its_traceback(tmp_path):
+    report, said = report_of(tmp_path, "raise ValueError('bad \\udcb0\\nluck')")
+    assert report == {"error": "ValueError: bad \udcb0", "traceback": report["traceback"]}
+    assert report["traceback"].splitlines()[0] == "Traceback (most recent call last):"
+    assert 'File "<string>", line 2, in <module>' in report["traceback"] and "luck" in said
+
+
+def test_the_launcher_is_told_of_the_slimps_error_that_led_to_an_exception(tmp_path):
+    report, _ = report_of(
+        tmp_path,
+        "try: raise slimps.AbortedError('it failed')",
+        "except slimps.Error as error: raise RuntimeError('no step') from error",
+    )
+    del report["traceback"]
+    assert report == {"error": "RuntimeError: no step", "code": "ABORTED", "cause": "it failed"}
+
+
+def test_an_end_without_an_exception_is_no_report(tmp_path):
+    assert report_of(tmp_path, "raise SystemExit('no data')") == ({}, "no data\n")
 
 
 @pytest.mark.parametrize(

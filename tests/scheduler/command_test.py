@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The daemon as a user meets it: flags, environment, exit status, signals."""
 
+import json
 import os
 import signal
 import socket
@@ -90,6 +91,7 @@ class RunningTest(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.port_file = os.path.join(folder.name, "port")
+        self.report_file = os.path.join(folder.name, "report")
 
     def start(self, *arguments, stdin=None, **variables):
         process = subprocess.Popen(
@@ -134,6 +136,32 @@ class RunningTest(unittest.TestCase):
         self.assertIn(
             "slimps_scheduler: roster incomplete after 1s: waiting for 1 server and 2 workers",
             output,
+        )
+
+    def report(self):
+        """Returns what the scheduler has said to its launcher."""
+        with open(self.report_file, encoding="utf-8") as text:
+            return json.load(text)
+
+    def test_a_launcher_is_told_how_the_job_has_failed(self):
+        for flags, code, error in (
+            (["--roster_timeout_s=1"], "DEADLINE_EXCEEDED", "roster incomplete after 1s: .*"),
+            ([], "CANCELLED", "the scheduler was stopped by Terminated"),
+        ):
+            process, _ = self.start(*flags, SLIMPS_REPORT_FILE=self.report_file)
+            if not flags:
+                process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=DEADLINE)
+            report = self.report()
+            self.assertRegex(report.pop("error"), error)
+            self.assertEqual({"job": "failed", "code": code}, report)
+            os.remove(self.port_file)
+
+    def test_a_launcher_is_told_why_it_does_not_start(self):
+        self.assertEqual(2, run("--port=70000", SLIMPS_REPORT_FILE=self.report_file).returncode)
+        self.assertEqual(
+            {"code": "INVALID_ARGUMENT", "error": "--port=70000: expected 0 to 65535"},
+            self.report(),
         )
 
     def test_a_flag_counts_more_than_the_environment(self):

@@ -99,6 +99,9 @@ TEST_F(SchedulerStateTest, AFailedJobIsDoneWhenTheRestHasLeft) {
   EXPECT_EQ(state_->phase(), Phase::kFailed);
   EXPECT_THAT(std::string(state_->result().message()), HasSubstr("worker 1"));
   EXPECT_THAT(std::string(state_->result().message()), HasSubstr("NaN in key s:w"));
+  ASSERT_TRUE(state_->blamed().has_value());
+  EXPECT_EQ(state_->blamed()->role(), wire::WORKER);
+  EXPECT_EQ(state_->blamed()->rank(), 1u);
   ASSERT_EQ(Others(kServer).size(), 2u);
   EXPECT_THAT(Others(kServer)[0].node_down().reason(), HasSubstr("NaN in key s:w"));
   Goodbye(kServer);
@@ -120,6 +123,7 @@ TEST_F(SchedulerStateTest, WhoseConnectionIsGoneIsWaitedForInARunningJobAlone) {
   LetItBeQuiet();
   EXPECT_EQ(state_->phase(), Phase::kDone);
   EXPECT_THAT(std::string(state_->result().message()), HasSubstr("enough"));
+  EXPECT_FALSE(state_->blamed().has_value());
 }
 
 TEST_F(SchedulerStateTest, AReportedFailureIsAcknowledgedAsOftenAsItComes) {

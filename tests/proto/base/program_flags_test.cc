@@ -6,6 +6,8 @@
 #include <pthread.h>
 
 #include <cstdlib>
+#include <fstream>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -148,6 +150,19 @@ TEST_F(ProgramFlagsTest, WhatMainReturnsSaysWhyOnStderr) {
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(ExitStatus(absl::UnavailableError("server 1 is lost")), kExitFailed);
   EXPECT_TRUE(::testing::internal::GetCapturedStderr().ends_with(": server 1 is lost\n"));
+}
+
+TEST_F(ProgramFlagsTest, TheFirstReportOfAnEndCounts) {
+  const std::string path = ::testing::TempDir() + "/report";
+  setenv("SLIMPS_REPORT_FILE", path.c_str(), 1);
+  ReportEnd(absl::AbortedError("no \"b\"\n of key s:w\xff"), {{"blames", "worker1"}});
+  EXPECT_EQ(ExitStatus(absl::UnavailableError("what follows")), kExitFailed);
+  unsetenv("SLIMPS_REPORT_FILE");
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  EXPECT_EQ(text.str(),
+            "{\"blames\":\"worker1\",\"code\":\"ABORTED\","
+            "\"error\":\"no \\\"b\\\"\\n of key w\xEF\xBF\xBD\"}");
 }
 
 }  // namespace
