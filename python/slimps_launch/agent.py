@@ -26,6 +26,7 @@ from slimps_launch import carried
 from slimps_launch import job_folders
 from slimps_launch import job_node
 from slimps_launch import job_trace
+from slimps_launch import pieces
 from slimps_launch import processes
 from slimps_launch import restarts
 from slimps_launch.identity import keys
@@ -33,6 +34,8 @@ from slimps_launch.placement import cores
 from slimps_launch.placement import process_group
 
 CLOSED = -1  # the event of a stdin that has closed
+SAID = ("error", "code", "cause")  # of a node's report
+MOST_SAID = 512  # characters
 CHUNK = 48 << 10  # bytes of a part that go into one line
 SILENCE = 30.0  # seconds until a launcher that says nothing counts as lost: its machine may be
 
@@ -46,15 +49,20 @@ class Agent(processes.Processes):
     restarts = False  # True: the launcher says which processes start again, and when the job ends
     silent_at = float("inf")  # when the launcher counts as lost; it speaks through stdin
 
-    def heard(self, node, line):
-        self.write("%s| %s" % (node.name, line))
+    def __init__(self):
+        super().__init__()
+        self.writing = threading.Lock()  # a pipe mixes long lines of several threads
+
+    def heard(self, node, stream, text, end):
+        self.write(carried.line_of(node.name, stream, text, end))
 
     def write(self, line):
-        # One write a line: lines of several threads do not mix.
-        try:
-            os.write(1, (line + "\n").encode("utf-8", "replace"))
-        except BrokenPipeError:
-            pass
+        with self.writing, contextlib.suppress(BrokenPipeError):
+            while line:
+                line = line[os.write(1, line) :]
+
+    def say(self, line):
+        self.write(pieces.encoded(line) + b"\n")
 
     def begin(self, node, environment):
         node.environment = environment
@@ -140,9 +148,11 @@ class Agent(processes.Processes):
 
     def tell_end(self, node):
         for line in node.last_lines:  # why it could not be started
-            self.heard(node, line)
+            self.heard(node, 2, pieces.encoded(line), pieces.LINE)
         stopped = self.told_to_stop or node.stopped
-        self.write(carried.report(node.name, status=node.status, stopped=stopped))
+        # Engines mix long lines, so this one goes without the traceback, which was printed.
+        said = {key: node.report[key][:MOST_SAID] for key in SAID if key in node.report}
+        self.write(carried.report(node.name, status=node.status, stopped=stopped, report=said))
 
 
 def main():
@@ -171,7 +181,7 @@ def main():
         shared = cores.of_machine(
             servers,
             len(what["nodes"]) - servers,
-            lambda words: agent.write("slimps: %s: %s" % (socket.gethostname(), words)),
+            lambda words: agent.say("slimps: %s: %s" % (socket.gethostname(), words)),
         )
     agent.folder = what["folder"]
     with contextlib.ExitStack() as until_the_end:

@@ -1,26 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
 """Nodes on other machines, carried by a process here: ssh, srun or mpirun.
 
-What the nodes print comes as lines "worker1| text" through the carrier. Their agents (agent.py)
-report between those lines what became of them, as `MARK NAME {json}`.
+What the nodes print comes as lines "worker1| text" through the carrier, or "worker1! text" from
+stderr. Their agents (agent.py) report between those lines what became of them, as `MARK NAME
+{json}`. All of it goes through one pipe, so it stays in order.
 """
 
 import base64
 import contextlib
 import json
+import re
 import signal
 
 from slimps_launch import job_node
 from slimps_launch import job_trace
+from slimps_launch import pieces
 from slimps_launch import processes
 
-MARK = "slimps-report:"
+MARK = b"slimps-report:"
+BARS = {b"|": 1, b"!": 2}  # stdout and stderr
+OF_NODE = re.compile(rb"(\w+)([|!]) (.*)", re.DOTALL)
 AGENT = "agent"  # the name under which an agent tells of its machine
 
 
 def report(name, **fields):
     """Returns the line that tells the launcher something of the node `name`."""
-    return "%s %s %s" % (MARK, name, json.dumps(fields))
+    return b"%s %s %s\n" % (MARK, name.encode(), json.dumps(fields).encode())
+
+
+def line_of(name, stream, text, end):
+    """Returns the line that tells the launcher a piece of the node `name`."""
+    bar = next(bar for bar, number in BARS.items() if number == stream)
+    return b"%s%s %s%s\n" % (name.encode(), bar, text, end.strip(b"\n"))
 
 
 class CarriedNode(job_node.Node):
@@ -51,6 +62,8 @@ STOP = signal.SIGALRM  # to an agent: SIGTERM for its workers
 class Carrier(job_node.Node):
     """A process that carries nodes."""
 
+    cut = pieces.CarriedPieces
+
     def __init__(self, name, command, nodes):
         super().__init__(name, "carrier", command)
         self.carried = {node.name: node for node in nodes}
@@ -70,17 +83,20 @@ class Carrier(job_node.Node):
         """Passes a signal to the agents."""
         self.signal(STOP if number in processes.ENDING else number)
 
-    def hear(self, line, launcher):
-        if line.startswith(MARK):
+    def hear(self, stream, text, end, launcher):
+        if text.startswith(MARK):
             try:
-                _, name, said = line.split(" ", 2)
-                self._learn(name, json.loads(said), launcher)
+                _, name, said = text.split(b" ", 2)
+                self._learn(name.decode(), json.loads(said), launcher)
                 return
             except (ValueError, KeyError):  # engines may mix the lines of two processes
                 pass
-        name, bar, text = line.partition("| ")
-        node = self.carried.get(name) if bar else None
-        launcher.show_line(*((node, text) if node else (self, line)))
+        found = OF_NODE.fullmatch(text)
+        node = self.carried.get(found[1].decode()) if found else None
+        if node is None:
+            launcher.output.add(self, stream, text, end)
+        else:
+            launcher.output.add(node, BARS[found[2]], found[3], end)
 
     def _learn(self, name, said, launcher):
         if name == AGENT:
@@ -99,6 +115,7 @@ class Carrier(job_node.Node):
         node.where = node.where or said.get("host")
         if "status" in said:
             node.stopped = said["stopped"]
+            node.said = said["report"]
             node.status = said["status"]
             launcher.events.put(node)
 
@@ -139,8 +156,8 @@ class SshCarrier(ToldCarrier):
         self.carried[node.name].carrier = self
         return self.carried[node.name]
 
-    def hear(self, line, launcher):
-        if self.about is None and not line.startswith(MARK):
-            self.last_lines.append(line)
+    def hear(self, stream, text, end, launcher):
+        if self.about is None and not text.startswith(MARK):
+            self.remember(stream, text)
         else:
-            super().hear(line, launcher)
+            super().hear(stream, text, end, launcher)

@@ -97,19 +97,16 @@ class Job:
 class Launcher(processes.Processes):
     """Starts a job's processes, shows their output and waits for their end."""
 
-    def __init__(self, job, show=None, verbose=False, out=sys.stdout, place=None, logs=None):
+    def __init__(self, job, show=None, verbose=False, out=None, place=None, logs=None):
         super().__init__(job.stop_grace)
         self.job = job
         self.place = place or here.Place()
-        self.show = show or (lambda node: True)
         self.verbose = verbose
-        self.out = out
-        self.logs = logs  # a job_output.Logs, or None
-        self.output = self._new_output()
-        self.print_lock = threading.Lock()
+        self.output = job_output.Output(
+            out or sys.stdout, out or sys.stderr, show or (lambda node: True), logs
+        )
         self.port = None  # the scheduler's, once it listens
         self.interrupted = None  # the number of the signal that ended the job
-        self.unsaid = {}  # where lines are missing, and the error
         self.again = None  # a restarts.Restarts, while it runs
 
     def run(self):
@@ -119,14 +116,12 @@ class Launcher(processes.Processes):
         try:
             while (status := self._run_once()) is None:
                 self.nodes = []
-                self.output = self._new_output()
                 self.again.begin()
             return status
         finally:
             self.kill_all()
             self.put_back()
-            self._print(PATIENCE if self.interrupted else None, self.output.release)
-            for done, error in self.unsaid.items():
+            for done, error in self.output.unsaid.items():
                 sys.stderr.write(
                     "slimps: some lines of the job could not be %s: %s\n" % (done, error.strerror)
                 )
@@ -198,9 +193,9 @@ class Launcher(processes.Processes):
             how["stdin"] = subprocess.PIPE
         if self.verbose:
             self.say("slimps: %s: %s" % (node.name, " ".join(node.command)))
-        if self.logs is not None:
+        if self.output.logs is not None:
             for heard in [node] + node.inner():
-                self.logs.open(heard.name)
+                self.output.logs.open(heard.name)
         self.start(node, {**os.environ, **environment}, **how)
         if node.role == "scheduler":
             self._tell_ends(self.all_nodes())
@@ -224,30 +219,15 @@ class Launcher(processes.Processes):
 
     # ---- output ----------------------------------------------------------------------------------
 
-    def _new_output(self):
-        return job_output.Output(self.say, self.show, hold=not self.verbose)
-
-    def heard(self, node, line):
-        node.hear(line, self)
-
-    def show_line(self, node, line):
-        """Shows a line of a node. Thread-safe."""
-        try:
-            if self.logs is not None:
-                self.logs.add(node.name, line)
-        except OSError as error:  # a full disk must not hold the job up
-            self.unsaid.setdefault("written to --logs", error)
-        self.output.add(node, line)
+    def heard(self, node, stream, text, end):
+        node.hear(stream, text, end, self)
 
     def say(self, line):
         """Prints one line. Thread-safe."""
-        with self.print_lock:
-            try:
-                print(line, file=self.out, flush=True)
-            except BrokenPipeError:
-                pass
-            except OSError as error:
-                self.unsaid.setdefault("printed", error)
+        self.output.say(line)
+
+    def _complain(self, line):
+        self.output.say(line, job_output.STDERR)
 
     def _print(self, seconds, function, *arguments):
         """Calls what prints, but goes on after `seconds`: nobody may read stdout. None: waits."""
@@ -340,29 +320,28 @@ class Launcher(processes.Processes):
 
         Others may learn of a failure, and end, before the process that caused it has ended.
         """
-        self.output.hold()
         begun = time.monotonic()
         while True:
-            blamed, _ = blame.blamed(self.all_nodes(), failed)
-            late = blamed is not None and blamed.status is None
+            nodes = self.all_nodes()
+            late = any(blame.is_late(node, nodes) for node in nodes)
             left = begun + (self.job.stop_grace if late else self.job.settle) - time.monotonic()
             if left <= 0:
                 return failed
             event = self.next_event(min(left, self.job.settle))
             # A carrier fails because its nodes do; they say more.
-            if event in self.all_nodes() and event.status != 0 and event.role != "carrier":
+            if event in nodes and event.status != 0 and event.role != "carrier":
                 failed.append(event)
 
     def _end_of_failure(self, failed):
         """Stops the job. Returns None if it goes back to a checkpoint, or else reports."""
-        self.output.hold()
+        report = self._report(failed)
         may_go_back = self.again.may_go_back(failed)
         self.kill_all()
         found = self.again.way_back() if may_go_back and not self.signalled else None
         if found is None:
-            return self._report_failure(failed)
-        report = blame.Report(self.all_nodes(), self.output, self.say, self.verbose)
-        self.say("slimps: the job cannot go on: %s" % report.why(failed))
+            self.put_back()  # nothing is left to stop, and stdout may take its time
+            return report.of()
+        self.say("slimps: the job cannot go on: %s" % report.why())
         self.say(
             "slimps: all of it goes back to its last checkpoint, %s (round %d); %d more restarts "
             "are left" % (found.folder, found.rounds, self.again.left)
@@ -372,12 +351,13 @@ class Launcher(processes.Processes):
 
     def _report_failure(self, failed):
         """Stops the job, says why it failed, and returns the exit status."""
-        self.output.hold()
+        report = self._report(failed) if failed else None
         self.kill_all()
-        self.put_back()  # nothing is left to stop, and stdout may take its time
-        if not failed:
-            return 1
-        return blame.Report(self.all_nodes(), self.output, self.say, self.verbose).of(failed)
+        self.put_back()
+        return report.of() if report else 1
+
+    def _report(self, failed):
+        return blame.Report(self.all_nodes(), failed, self._complain, self.output.show)
 
     # ---- stopping --------------------------------------------------------------------------------
 

@@ -1,19 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """One process of a job: what is known of it, and signals to it and what it started."""
 
-import collections
 import contextlib
 import ctypes
+import json
 import os
 import signal
 
-LAST_LINES = 40
+from slimps_launch import pieces
+
 PR_SET_PDEATHSIG = 1
 SHELLS = ("sh", "dash", "bash", "zsh", "ksh")
+# The file in which a process says why it ends with an error, as a JSON (blame.py).
+REPORT = "SLIMPS_REPORT_FILE"
 
 
 class Node:
     """One process, its output and how it ended."""
+
+    cut = pieces.Pieces  # how its output is cut
 
     def __init__(self, name, role, command, cores=None):
         self.name = name
@@ -27,7 +32,29 @@ class Node:
         self.reader = None
         self.status = None  # as in subprocess: negative is a signal
         self.stopped = False  # True if it has ended because it was told to
-        self.last_lines = collections.deque(maxlen=LAST_LINES)
+        self.last_lines = pieces.Tail()
+        self.last_errors = pieces.Tail()  # those of its stderr
+        self.report_file = None  # where it says why it ends with an error, on this machine
+        self.said = {}  # its report, once it is there
+
+    @property
+    def report(self):
+        """What the process says of its error, as {name: text}; empty before it does."""
+        if not self.said and self.report_file is not None:
+            try:
+                with open(self.report_file, encoding="utf-8") as file:
+                    told = json.load(file).items()
+                self.said = {key: text for key, text in told if isinstance(text, str)}
+            except (OSError, ValueError, AttributeError):  # none, or a stranger's
+                pass
+        return self.said
+
+    def remember(self, stream, text):
+        """Keeps a line of its stdout (1) or stderr (2)."""
+        line = pieces.decoded(text)
+        self.last_lines.append(line)
+        if stream == 2:
+            self.last_errors.append(line)
 
     def signal(self, number):
         """Sends a signal to the process alone: what it has started is its own to end."""
@@ -78,6 +105,11 @@ class Node:
         """Starts a process that is a successor."""
         launcher.start_node(self, self.environment)
 
+    def end_as(self, former):
+        """Takes over the end of the process in whose place it was to be started."""
+        self.last_lines, self.last_errors = former.last_lines, former.last_errors
+        self.said, self.status = former.report, former.status
+
     def inner(self):
         """Returns the nodes that this process carries."""
         return []
@@ -85,9 +117,9 @@ class Node:
     def keep(self):
         """Is called every few seconds while the process runs."""
 
-    def hear(self, line, launcher):
-        """Takes a line that the process has printed, and shows it."""
-        launcher.show_line(self, line)
+    def hear(self, stream, text, end, launcher):
+        """Takes a piece of what the process has printed, and shows it."""
+        launcher.output.add(self, stream, text, end)
 
     def describe_end(self):
         if self.status is None:

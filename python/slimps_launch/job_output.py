@@ -1,101 +1,104 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The output of a job's processes: shown as it comes, but held back after a sign of failure.
-
-So an error that all processes complain of is shown once, as the process that caused it says it. A
-sign is the head of a traceback, a glog line of an error, or "slimps_NAME: ", with which the daemons
-end. If the job goes on, held lines are shown after HOLD_SECONDS.
-"""
+"""The output of a job's processes: shown as it comes, byte by byte, and kept in files."""
 
 import os
-import re
 import stat
 import threading
+import time
 
-HOLD_SECONDS = 3.0
-TRACEBACK = "Traceback (most recent call last):"
-NOT_RAISED = "Exception ignored in"  # the line before a traceback that does not end the process
-SIGN = re.compile(r"%s|[EF]\d{8} |slimps_\w+: " % re.escape(TRACEBACK))
-LAST_WORD = re.compile(r"slimps_\w+: ")
-SPEAKER = re.compile(r"[\w.]+: ")  # "slimps_worker: ", "slimps.errors.UnavailableError: "
+from slimps_launch import pieces
 
-
-def last_error(lines):
-    """Returns the index of the line that says why a process ended; None if it printed nothing.
-
-    That is the line of its last traceback that names the exception, or a daemon's last message, or
-    else its last line.
-    """
-    for index in reversed(range(len(lines))):
-        if LAST_WORD.match(lines[index]):
-            return index
-        if lines[index] == TRACEBACK and not lines[max(index - 1, 0)].startswith(NOT_RAISED):
-            raised = (
-                at for at in range(index + 1, len(lines)) if not lines[at].startswith((" ", "\t"))
-            )
-            return next(raised, len(lines) - 1)
-    return len(lines) - 1 if lines else None
+STDOUT, STDERR = 1, 2
+STATE_SECONDS = 5.0  # between two states of a bar that become lines of a file
+TO_LINE_END = b"\x1b[K"  # a terminal clears the rest of the line
 
 
-def words_of(error):
-    """Returns an error without the name of its speaker: others repeat it in this form."""
-    return SPEAKER.sub("", error, count=1)
+class Screen:
+    """The launcher's own stdout or stderr, which takes bytes whatever its encoding."""
+
+    def __init__(self, stream):
+        self.stream = stream
+        self.lock = threading.Lock()  # it is held as long as the stream takes nothing
+        self.is_terminal = stream.isatty()
+
+    def write(self, data):
+        buffer = getattr(self.stream, "buffer", None)
+        if buffer is None:  # as io.StringIO
+            self.stream.write(data.decode("utf-8", "replace"))
+            return
+        self.stream.flush()
+        buffer.write(data)
+        buffer.flush()
+
+    def fitting(self, text):
+        """Returns as much as fits into one row: a state of two could not be overwritten."""
+        columns = os.get_terminal_size(self.stream.fileno()).columns  # 0: it does not know
+        return pieces.encoded(pieces.decoded(text)[: columns - 1]) if columns else text
 
 
 class Output:
-    """Shows or holds the lines of a job's processes. Thread-safe.
+    """Shows the lines and bars of a job's processes, and what the launcher says. Thread-safe.
 
-    `say` prints one line. show(node) is true if the node's lines are shown at all.
+    show(node) is true if the node's lines are shown. `logs` is a Logs, or None. A state of a bar
+    overwrites the last one on a terminal. In a file each becomes a line, one in STATE_SECONDS.
     """
 
-    def __init__(self, say, show, hold=True):
-        self.say = say
+    def __init__(self, out, err, show, logs=None):
+        self.screens = {STDOUT: Screen(out)}
+        self.screens[STDERR] = self.screens[STDOUT] if err is out else Screen(err)
         self.show = show
-        self.may_hold = hold
-        self.lock = threading.Lock()  # it is held as long as stdout takes no line
-        self.held = None  # (node, line) from the first sign on
-        self.kept = False  # True once the job has failed: lines are then held until the end
+        self.logs = logs
+        self.is_on_state = False  # True if the cursor of the terminal is on the state of a bar
+        self.next_state = {}  # when the next state may become a line, by node and stream
+        self.unsaid = {}  # where lines are missing, and the error
 
-    def add(self, node, line):
-        node.last_lines.append(line)
-        with self.lock:
-            if self.held is None and self.may_hold and (self.kept or SIGN.match(line)):
-                self._hold()
-            if self.held is not None:
-                self.held.append((node, line))
-            elif self.show(node):
-                self.say("%s| %s" % (node.name, line))
-
-    def hold(self):
-        """Shows no further lines, because a process has failed. Does not wait for the lock."""
-        self.kept = True
-
-    def release(self):
-        """Shows the held lines, unless the job has failed."""
-        if self.kept:
+    def add(self, node, stream, text, end):
+        """Shows a piece of a node, and keeps it."""
+        if end == pieces.LINE:
+            node.remember(stream, text)
+        try:
+            if self.logs is not None:
+                self.logs.add(node.name, text + end)
+        except OSError as error:  # a full disk must not hold the job up
+            self.unsaid.setdefault("written to --logs", error)
+        if not self.show(node):
             return
-        with self.lock:
-            for node, line in self.held or ():
-                if self.show(node):
-                    self.say("%s| %s" % (node.name, line))
-            self.held = None
+        if end == pieces.STATE and not self.screens[stream].is_terminal:
+            if not text.strip() or not self._is_due((node.name, stream)):
+                return
+            end = pieces.LINE
+        self._write(stream, b"%s| %s" % (pieces.encoded(node.name), text), end)
 
-    def unseen(self, node):
-        """Returns the last lines of a node that were not shown yet."""
-        with self.lock:
-            if not self.show(node):
-                return list(node.last_lines)
-            held = sum(1 for who, _ in self.held or () if who is node)
-            return list(node.last_lines)[-held:] if held else []
+    def say(self, line, stream=STDOUT):
+        """Prints one line of the launcher."""
+        self._write(stream, pieces.encoded(line), pieces.LINE)
 
-    def _hold(self):
-        self.held = []
-        timer = threading.Timer(HOLD_SECONDS, self.release)
-        timer.daemon = True
-        timer.start()
+    def _is_due(self, source):
+        now = time.monotonic()
+        if now < self.next_state.get(source, now):
+            return False
+        self.next_state[source] = now + STATE_SECONDS
+        return True
+
+    def _write(self, stream, line, end):
+        screen = self.screens[stream]
+        with screen.lock:
+            if screen.is_terminal and end == pieces.STATE:
+                line = screen.fitting(line) + TO_LINE_END
+                self.is_on_state = True
+            elif screen.is_terminal and self.is_on_state:
+                line += TO_LINE_END
+                self.is_on_state = False
+            try:
+                screen.write(line + end)
+            except BrokenPipeError:
+                pass
+            except OSError as error:
+                self.unsaid.setdefault("printed", error)
 
 
 class Logs:
-    """A file per node in a folder, which is made if need be. Each node writes on one thread.
+    """A file per node in a folder, which is made if need be. Thread-safe.
 
     OSError: the folder cannot be made, or a file cannot be opened or written.
     """
@@ -120,5 +123,5 @@ class Logs:
             os.fchmod(file, 0o600)  # it may be an earlier job's
         return file
 
-    def add(self, name, line):
-        self.files[name].write((line + "\n").encode("utf-8", "replace"))
+    def add(self, name, piece):
+        self.files[name].write(piece)

@@ -4,16 +4,20 @@
 Every process leads its own process group and dies with the launcher, so nothing stays behind.
 """
 
+import os
 import queue
+import selectors
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
 from slimps_launch import guard
 from slimps_launch import job_node
 from slimps_launch import network
+from slimps_launch import pieces
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # they end the job
 TO_WORKERS = (signal.SIGUSR1, signal.SIGUSR2)  # what they mean is for the program to say
@@ -49,7 +53,7 @@ class Stop(Exception):
 
 class Processes:
     """Owned by the main thread: signals arrive there, and children die with the thread that starts
-    them. Lines are read on threads, one per process.
+    them. What they print is read on threads, one per process.
     """
 
     caught = ENDING + TO_WORKERS
@@ -62,21 +66,30 @@ class Processes:
         self.handlers = {}  # those of the signals that are caught, as they were before
         self.held = []  # sockets that hold ports
         self.signalled = False  # True once a signal has come
+        self.reports = None  # the folder of the nodes' reports
+        self.started = 0  # how many processes, each of which has a report of its own
 
-    def heard(self, node, line):
-        """Takes one line of a process. Called on the process's own thread."""
+    def heard(self, node, stream, text, end):
+        """Takes a piece (pieces.py) of a process's stdout (1) or stderr (2).
+
+        Called on the process's own thread.
+        """
         raise NotImplementedError
 
     def start(self, node, environment, **how):
         """Starts a process; `how` overrides arguments of Popen. Its end becomes an event."""
         self.nodes.append(node)
         arguments = {"stdin": subprocess.DEVNULL, **how}
+        if self.reports is None:
+            self.reports = tempfile.TemporaryDirectory(prefix="slimps-reports-")
+        self.started += 1
+        node.report_file = os.path.join(self.reports.name, "%d" % self.started)
         try:
             node.process = subprocess.Popen(
                 node.command,
-                env=environment,
+                env={**environment, job_node.REPORT: node.report_file},
                 stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
+                stderr=subprocess.PIPE,
                 start_new_session=True,
                 preexec_fn=job_node.die_with_parent(
                     node.cores, () if node.role in ("worker", "carrier") else TO_WORKERS
@@ -100,9 +113,20 @@ class Processes:
         ).start()
 
     def _read(self, node):
-        with node.process.stdout as output:
-            for raw in output:
-                self.heard(node, raw.decode("utf-8", "replace").rstrip("\r\n"))
+        output, errors = node.process.stdout, node.process.stderr
+        with selectors.DefaultSelector() as selector, output, errors:
+            for stream, pipe in ((1, output), (2, errors)):
+                selector.register(pipe, selectors.EVENT_READ, (stream, node.cut()))
+            while keys := list(selector.get_map().values()):
+                waits = any(key.data[1].rest for key in keys)
+                ready = [key for key, _ in selector.select(pieces.QUIET if waits else None)]
+                for key in ready or keys:
+                    stream, cut = key.data
+                    chunk = os.read(key.fd, pieces.LONGEST) if ready else None
+                    if chunk == b"":
+                        selector.unregister(key.fileobj)
+                    for text, end in cut.next(chunk):
+                        self.heard(node, stream, text, end)
 
     def _reap(self, node):
         status = node.process.wait()
@@ -111,6 +135,7 @@ class Processes:
         node.say_no_more()
         # Waits for its last lines; at most 1 s, since a grandchild may hold the pipe open.
         node.reader.join(1.0)
+        node.said = node.report  # the file goes with the job
         node.status = status
         self.events.put(node)
 
@@ -157,6 +182,9 @@ class Processes:
     def put_back(self):
         while self.held:
             self.held.pop().close()
+        if self.reports is not None:
+            self.reports.cleanup()
+            self.reports = None
         for number, handler in self.handlers.items():
             signal.signal(number, handler)
 

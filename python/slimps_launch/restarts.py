@@ -26,7 +26,7 @@ AT_ITS_START = 5.0
 FIRST_DELAY = 1.0
 LONGEST_DELAY = 16.0
 MOST_IN_A_ROW = 3  # so often it is tried where the whole job can go back to a checkpoint instead
-# What a process says that counts as dead (proto/net/membership/node_name.h).
+# What the report of a process says that counts as dead (proto/net/membership/node_name.h).
 FENCED = "does not know this process any more"
 # How other places start a job again.
 OWN_MEANS = {
@@ -100,7 +100,7 @@ def has_died(node):
     or cut off for too long."""
     if node.status is None or node.status == 0:
         return False
-    return node.status < 0 or any(FENCED in line for line in list(node.last_lines))
+    return node.status < 0 or any(FENCED in node.report.get(key, "") for key in ("error", "cause"))
 
 
 class Snapshots:
@@ -194,8 +194,7 @@ class Restarts:
                 self.begun[again.name] = time.monotonic()
                 again.start_again(self.launcher)
             else:  # the job has ended without it
-                again.last_lines.extend(former.last_lines)
-                again.status = former.status
+                again.end_as(former)
                 self.launcher.events.put(again)
 
     def seconds_left(self):
@@ -224,10 +223,9 @@ class Restarts:
             return False
         if has_died(node):
             return True
-        if node.role == "worker" or node.status == USAGE or blame.is_over(node):
+        if node.role == "worker" or node.status == USAGE:
             return False
-        # A daemon that ends by itself and names another process ends because the job has ended.
-        return blame.blamed(self.launcher.all_nodes(), [node])[0] is None
+        return not blame.failure(self.launcher.all_nodes())  # or else it ends with the job
 
     def goes_on_without(self, node):
         """True if the job goes on without a worker that a signal killed. Says so."""
@@ -266,8 +264,10 @@ class Restarts:
         workers = [node for node in nodes if node.role == "worker"]
         if workers and all(node.status == 0 for node in workers):
             return False  # its work is done
-        named, _ = blame.blamed(nodes, failed)
-        is_silent = named is not None and named.status is None  # its machine is lost
+        name = blame.accused(nodes)
+        is_silent = any(  # its machine is lost
+            node.name == name and node.status is None and not node.report for node in nodes
+        )
         return self.death or is_silent or any(self._is_death(node) for node in failed)
 
     def way_back(self):

@@ -25,7 +25,9 @@ from slimps_launch import engine
 from slimps_launch import errors
 from slimps_launch import job_launch
 from slimps_launch import job_node
+from slimps_launch import job_output
 from slimps_launch import network
+from slimps_launch import pieces
 from slimps_launch import processes
 from slimps_launch import torch_store
 from slimps_launch import worker_command
@@ -55,8 +57,12 @@ def slurm_port(start):
 class Quiet(job_node.Node):
     """A process whose lines are for this command, not for the terminal."""
 
-    def hear(self, line, launcher):
-        self.last_lines.append(line)
+    answer = None  # the last line of its stdout
+
+    def hear(self, stream, text, end, launcher):
+        self.remember(stream, text)
+        if stream == job_output.STDOUT:
+            self.answer = pieces.decoded(text)
 
 
 class Part:
@@ -234,7 +240,7 @@ class Part:
         if node.status != 0:
             raise processes.Stop(failed=[node])
         launcher.nodes.remove(node)
-        return node.last_lines[-1]
+        return node.answer
 
     def _from_store(self, launcher):
         """Returns the scheduler's (host, port) as rank 0 has published it.
@@ -306,7 +312,7 @@ def run_carried(part, job):
             )
         if part.seat.engine == "srun":  # which gives its stdin to all tasks
             runner.listen(sys.stdin)
-        part.meet(runner, runner.write, told["port"], told["job"])
+        part.meet(runner, runner.say, told["port"], told["job"])
         for name, role, command, own, shared in part.nodes(job):
             variables = {
                 **os.environ,

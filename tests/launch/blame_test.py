@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whose failure ended a job, and what is said of it."""
 
+import json
 import signal
 import sys
 import unittest
 from unittest import mock
 
 from job_case import JobCase
-from slimps_launch import blame
 from slimps_launch import carried
 from slimps_launch import job_node
 
@@ -23,20 +23,18 @@ class BlameTest(JobCase):
         self.assertEqual(7, status)
         self.assertIn("slimps: the job failed: server0 exited with status 7: disk is full\n", out)
 
+    def blames(self, error, name="worker0"):
+        """Returns what a scheduler does that says that a node ended the job."""
+        return "report=" + json.dumps({"job": "failed", "blames": name, "error": error})
+
     def test_a_mistake_that_all_complain_of_is_told_once_by_who_made_it(self):
-        pid, late = self.path("pid"), self.path("late")
+        told, late = self.path("told"), self.path("late")
         error = "push of key w: expected 10, got 11"
-        complain = [
-            "until=" + pid,
-            "blame=" + pid,
-            "say=E20261122 13:33:48 x.cc:1] " + error,
-            "exit=1",
-        ]
         status, out = self.run_job(
-            ["wait"],
-            complain,
-            ["pid=" + pid]
-            + self.TRACEBACK
+            [self.blames("worker 0 (host a, pid 7) failed: " + error), "touch=" + told, "wait"],
+            ["until=" + told, "err=slimps_server: worker 0 (host a, pid 7) failed: " + error]
+            + ["exit=1"],
+            self.TRACEBACK
             + ["say=slimps.errors.InvalidArgumentError: " + error, "until=" + late, "exit=3"],
             workers=1,
             patience_ends=late,
@@ -48,12 +46,86 @@ class BlameTest(JobCase):
                 "slimps.errors.InvalidArgumentError: " + error,
                 "  worker0| Traceback (most recent call last):",
                 '  worker0|   File "train.py", line 7, in <module>',
-                "slimps: with it ended server0 (--verbose shows what they said)",
+                "  worker0| slimps.errors.InvalidArgumentError: " + error,
+                "slimps: with it ended server0",
             ],
-            out.splitlines(),
+            self.report(out),
         )
 
-    def test_workers_that_make_the_same_mistake_tell_it_once(self):
+    def report(self, out):
+        """Returns the lines from the launcher's report on."""
+        lines = out.splitlines()
+        [at] = [at for at, line in enumerate(lines) if line.startswith("slimps: the job failed: ")]
+        return lines[at:]
+
+    def test_a_worker_that_ends_too_late_is_blamed_all_the_same(self):
+        told = self.path("told")
+        error = "ABORTED: worker 0: ValueError: bad luck"
+        launcher = self.launcher(
+            [self.blames("worker 0 (host a, pid 7) failed: " + error), "touch=" + told, "wait"],
+            ["until=" + told, "err=slimps_server: worker 0 (host a, pid 7) failed: " + error]
+            + ["exit=1"],
+            ["wait"],
+            workers=1,
+        )
+        launcher.job.stop_grace = 0.2
+        self.assertEqual(1, launcher.run())
+        self.assertEqual(
+            [
+                "slimps: the job failed: worker0 failed: worker 0 (host a, pid 7) failed: " + error,
+                "slimps: with it ended server0",
+            ],
+            self.report(self.out.getvalue()),
+        )
+
+    def test_lines_of_a_process_blame_nobody(self):
+        said = "err=slimps_server: worker 0 (host a, pid 7) failed: ABORTED: no such file"
+        status, out = self.run_job(["wait"], [said, "exit=4"], ["wait"], workers=1)
+        self.assertEqual(4, status, out)
+        self.assertIn("the job failed: server0 exited with status 4: slimps_server: worker 0", out)
+
+    def test_a_worker_s_own_exception_comes_before_the_ends_of_daemons(self):
+        raised = "report=" + json.dumps({"error": "ValueError: bad luck"})
+        ended = "report=" + json.dumps({"error": "worker 9 failed", "code": "UNAVAILABLE"})
+        late = self.path("late")
+        status, out = self.run_job(
+            ["wait"],
+            [ended, "exit=1"],
+            [raised, "until=" + late, "exit=3"],
+            workers=1,
+            patience_ends=late,
+        )
+        self.assertEqual(3, status, out)
+        self.assertIn("the job failed: worker0 exited with status 3: ValueError: bad luck\n", out)
+
+    def test_who_aborts_because_another_failed_is_not_blamed(self):
+        launcher = self.launcher(
+            [self.blames("worker 0 failed: ABORTED", "server0"), "wait"],
+            ["wait"],
+            ["kill=SIGABRT"],
+            workers=1,
+        )
+        launcher.job.stop_grace = 0.2
+        status, out = launcher.run(), self.out.getvalue()
+        self.assertIn("the job failed: server0 failed: worker 0 failed: ABORTED\n", out)
+        self.assertIn("slimps: worker0 then was killed by SIGABRT\n", out)
+        self.assertEqual(128 + signal.SIGABRT, status)
+
+    def test_a_scheduler_that_blames_nobody_ended_the_job(self):
+        stopped = {"job": "failed", "code": "CANCELLED", "error": "the scheduler was stopped"}
+        told = self.path("told")
+        status, out = self.run_job(
+            ["report=" + json.dumps(stopped), "touch=" + told, "exit=1"],
+            ["until=" + told, "err=slimps_server: the scheduler was stopped", "exit=1"],
+            ["wait"],
+        )
+        self.assertEqual(1, status)
+        self.assertIn(
+            "slimps: the job failed: scheduler exited with status 1: the scheduler was stopped\n",
+            out,
+        )
+
+    def test_workers_that_make_the_same_mistake_tell_it_once_more(self):
         status, out = self.run_job(
             ["wait"],
             ["wait"],
@@ -61,8 +133,38 @@ class BlameTest(JobCase):
             workers=4,
         )
         self.assertEqual(1, status)
-        self.assertEqual(1, out.count("no such file"), out)
-        self.assertEqual(1, out.count("Traceback"), out)
+        self.assertEqual(1, "\n".join(self.report(out)).count("Traceback"), out)
+
+    def test_each_rank_s_traceback_is_told_as_a_whole(self):
+        """Frames of libraries follow the script's own, which comes first."""
+        launcher = self.launcher(["wait"], ["wait"], [])
+        path = self.put(
+            "train.py",
+            "import os, sys\n"
+            "sys.path[:0] = %r; from eventually import eventually\n"
+            "def deep(left, error):\n"
+            "    if left: (deep if left %% 2 else lambda *two: deep(*two))(left - 1, error)\n"
+            "    raise error\n"
+            "open(os.environ['DMLC_WORKER_ID'], 'w').close()\n"
+            "eventually(lambda: os.path.exists('0') and os.path.exists('1'))\n"
+            "try:\n"
+            "    deep(100, KeyError('first'))\n"
+            "except KeyError:\n"
+            "    deep(100, ValueError('of rank ' + os.environ['DMLC_WORKER_ID']))\n" % sys.path,
+        )
+        launcher.job.worker = ["env", "-C", self.folder, sys.executable, path]
+        launcher.job.settle = 3.0  # for the other one, which begins at the same time
+        self.assertEqual(1, launcher.run())
+        said = "\n".join(self.report(self.out.getvalue()))
+        for rank in "01":
+            for line in (9, 11):
+                self.assertIn(
+                    'worker%s|   File "%s", line %d, in <module>' % (rank, path, line), said
+                )
+            self.assertIn("worker%s| ValueError: of rank %s" % (rank, rank), said)
+        self.assertRegex(
+            said, "\nslimps: worker. then exited with status 1: ValueError: of rank .\n"
+        )
 
     def test_a_second_failure_with_another_reason_is_told_too(self):
         launcher = self.launcher([], [], [])
@@ -82,7 +184,7 @@ class BlameTest(JobCase):
             [
                 "slimps: the job failed: server0 exited with status 2: slimps_server: disk is full",
                 "slimps: worker0 then exited with status 2: slimps_worker: no such flag",
-                "slimps: with it ended worker1, worker2 (--verbose shows what they said)",
+                "slimps: with it ended worker1, worker2",
             ],
             self.out.getvalue().splitlines(),
         )
@@ -91,18 +193,6 @@ class BlameTest(JobCase):
         status, out = self.run_job(["wait"], ["wait"], ["say=so far", "kill=SIGKILL"], workers=1)
         self.assertEqual(128 + signal.SIGKILL, status)
         self.assertIn("worker0 was killed by SIGKILL", out)
-
-    def test_who_is_said_to_be_there_is_not_blamed(self):
-        nodes = [job_node.Node("server0", "server", ["s"]), job_node.Node("worker0", "worker", [])]
-        scheduler = job_node.Node("scheduler", "scheduler", [])
-        scheduler.last_lines += [
-            "server 0 (host vm, pid 7) listens at tcp://127.0.0.1:1; missing: 1 worker",
-            "worker 0 (host vm, pid 8) is there",
-            "worker 0 (host vm, pid 8) has closed its connection, and is awaited for 10s",
-        ]
-        self.assertEqual((None, None), blame.blamed(nodes, [scheduler]))
-        scheduler.last_lines.append("worker 0 (host vm, pid 8) failed: ABORTED: no data")
-        self.assertIs(nodes[1], blame.blamed(nodes, [scheduler])[0])
 
     def test_a_killed_node_comes_before_those_that_complain_of_it(self):
         launcher = self.launcher([], [], [])
@@ -118,19 +208,6 @@ class BlameTest(JobCase):
             self.out.getvalue(),
         )
 
-    def test_a_worker_that_others_name_is_waited_for_and_comes_before_them(self):
-        pid, late = self.path("pid"), self.path("late")
-        status, out = self.run_job(
-            ["wait"],
-            ["until=" + pid, "blame=" + pid, "exit=1"],
-            ["pid=" + pid, "until=" + late, "exit=3"],
-            workers=1,
-            patience_ends=late,
-        )
-        self.assertEqual(3, status, out)
-        self.assertIn("the job failed: worker0 exited with status 3", out)
-        self.assertIn("slimps: with it ended server0", out)
-
     def carried_nodes(self):
         """Returns worker0 on host a and worker1 on host b, and a scheduler that blames worker1."""
         nodes = [carried.CarriedNode("worker%d" % rank, "worker", "ab"[rank]) for rank in (0, 1)]
@@ -138,14 +215,8 @@ class BlameTest(JobCase):
             node.pid = 100
         scheduler = job_node.Node("scheduler", "scheduler", [])
         scheduler.status = 1
-        scheduler.last_lines.append("slimps_scheduler: worker 1 (host b, pid 100) is silent")
+        scheduler.said = {"job": "failed", "blames": "worker1", "error": "worker 1 is silent"}
         return (*nodes, scheduler)
-
-    def test_a_node_is_known_by_its_name_for_hosts_may_have_equal_pids(self):
-        first, second, scheduler = self.carried_nodes()
-        found = blame.blamed([first, second, scheduler], [scheduler])
-        self.assertEqual((second, scheduler.last_lines[0]), found)
-        self.assertEqual((None, None), blame.blamed([first, second], [first]))
 
     def test_a_lost_node_is_told_with_the_words_that_blame_it(self):
         first, second, scheduler = self.carried_nodes()
@@ -157,8 +228,12 @@ class BlameTest(JobCase):
             with mock.patch.object(launcher, "kill_all"):
                 launcher._report_failure([first, scheduler])
             self.assertEqual(
-                "slimps: the job failed: worker1 on b is lost: %s\n" % scheduler.last_lines[0],
-                self.out.getvalue(),
+                [
+                    "slimps: the job failed: worker1 on b is lost: worker 1 is silent",
+                    "slimps: worker0 then was killed by SIGKILL on a",
+                    "slimps: with it ended scheduler",
+                ],
+                self.out.getvalue().splitlines(),
             )
 
     def test_a_server_that_ends_early_fails_the_job(self):

@@ -19,7 +19,9 @@ from job_case import FAKE, JobCase
 from slimps_launch import agent
 from slimps_launch import carried
 from slimps_launch import job_node
+from slimps_launch import job_output
 from slimps_launch import job_trace
+from slimps_launch import pieces
 from slimps_launch.places import here
 
 
@@ -46,7 +48,7 @@ class CarriedJobTest(JobCase):
         return launcher.run(), self.out.getvalue()
 
     def test_a_carrier_that_ends_well_says_so_of_nodes_whose_reports_are_lost(self):
-        end = carried.report("worker0", status=0, stopped=False)
+        end = carried.report("worker0", status=0, stopped=False, report={}).decode()
         status, out = self.run_carried("say=worker0| step 1" + end, "exit=0")
         self.assertEqual(0, status, out)
 
@@ -84,12 +86,16 @@ class PartTest(folder_case.FolderCase):
         launcher = mock.Mock()
         launcher.job.environment = {job_trace.VARIABLE: self.path("job.json")}
         runner = agent.Agent()
-        with mock.patch.object(runner, "write", lambda line: carrier.hear(line, launcher)):
+
+        def hear(line):
+            carrier.hear(1, line.rstrip(b"\n"), pieces.LINE, launcher)
+
+        with mock.patch.object(runner, "write", hear):
             runner.send_part("worker0", self.path("none"))
             for _ in range(2):  # a job that begins anew
                 runner.send_part("worker0", self.path("sent"))
                 self.assertEqual(sent, self.get("job.worker0.json"))
-        launcher.show_line.assert_not_called()
+        launcher.output.add.assert_not_called()
 
 
 class RestartingAgentTest(folder_case.FolderCase):
@@ -123,14 +129,14 @@ class RestartingAgentTest(folder_case.FolderCase):
         process.stdin.write(line + "\n")
         process.stdin.flush()
 
-    def status(self, process):
-        """Returns the status that the agent reports next, and the lines before."""
+    def status(self, process, what="status"):
+        """Returns the status that the agent reports next, or else, and the lines before."""
         lines = []
         for line in process.stdout:
             mark, name, said = (line.split(" ", 2) + ["", ""])[:3]
-            if mark == carried.MARK and "status" in json.loads(said):
+            if mark == carried.MARK.decode() and "status" in json.loads(said):
                 self.assertEqual("server0", name)
-                return json.loads(said)["status"], lines
+                return json.loads(said)[what], lines
             lines.append(line)
         raise AssertionError(lines)
 
@@ -153,9 +159,19 @@ class RestartingAgentTest(folder_case.FolderCase):
         self.assertTrue(eventually(lambda: proc_files.state_of(pid) == "T"))
         self.tell(process, "end_if_stopped server0")
         line = next(line for line in process.stdout if '"status"' in line)
-        self.assertEqual({"status": -9, "stopped": True}, json.loads(line.split(" ", 2)[2]))
+        self.assertEqual({"status": -9, "stopped": True, "report": {}}, json.loads(line.split(" ", 2)[2]))
         process.communicate()  # closes its stdin
         self.assertEqual(128 + 15, process.returncode)
+
+    def test_what_a_node_writes_and_reports_is_passed_on(self):
+        report = {"error": "ValueError: bad"}
+        process = self.start("raw=\\r 10%", "err=oh", "report=" + json.dumps(report), "exit=3")
+        status, lines = self.status(process, "report")
+        self.assertEqual(report, status)
+        self.assertIn("server0|  10%\n", lines)
+        self.assertIn("server0! oh\n", lines)
+        self.tell(process, "signal 15")
+        process.wait()
 
     def test_it_waits_for_the_word_of_the_launcher_after_a_failure(self):
         process = self.start("exit=3")
@@ -168,31 +184,42 @@ class HearTest(unittest.TestCase):
     def setUp(self):
         self.node = carried.CarriedNode("worker0", "worker")
         self.carrier = carried.Carrier("mpirun", [], [self.node])
+        self.cut = self.carrier.cut()
         self.launcher = mock.Mock()
 
     def hear(self, line):
-        self.carrier.hear(line, self.launcher)
+        for text, end in self.cut.next(line):
+            self.carrier.hear(job_output.STDOUT, text, end, self.launcher)
 
     def test_what_a_node_prints_is_shown_as_its_own(self):
-        self.hear("worker0| step | 1")
-        self.launcher.show_line.assert_called_once_with(self.node, "step | 1")
+        for piece in (
+            (job_output.STDOUT, b"step | 1", pieces.LINE),
+            (job_output.STDERR, b"worker1| \xff!", pieces.LINE),
+            (job_output.STDERR, b" 10%", pieces.STATE),
+        ):
+            self.hear(carried.line_of("worker0", *piece))
+            self.launcher.output.add.assert_called_with(self.node, *piece)
 
     def test_a_report_of_an_end_is_an_event(self):
+        said = {"error": "ValueError: bad luck", "traceback": "Traceback\n  frames\n"}
         self.hear(carried.report("worker0", pid=17, host="a"))
-        self.hear(carried.report("worker0", status=3, stopped=False))
+        self.hear(carried.report("worker0", status=3, stopped=False, report=said))
         self.assertEqual((17, "a", 3), (self.node.pid, self.node.where, self.node.status))
+        self.assertEqual(said, self.node.report)
         self.launcher.events.put.assert_called_once_with(self.node)
 
     def test_a_report_that_is_mixed_with_another_line_is_shown(self):
         for line in (
             carried.MARK,
-            carried.MARK + ' worker0 {"status"worker1| step 1',
-            carried.MARK + ' worker0worker1| {"status": 0}',
-            carried.MARK + ' worker0 {"status": 1}',
+            carried.MARK + b' worker0 {"status"worker1| step 1',
+            carried.MARK + b' worker0worker1| {"status": 0}',
+            carried.MARK + b' worker0 {"status": 1}',
         ):
             with self.subTest(line):
-                self.hear(line)
-                self.launcher.show_line.assert_called_with(self.carrier, line)
+                self.hear(line + b"\n")
+                self.launcher.output.add.assert_called_with(
+                    self.carrier, job_output.STDOUT, line, pieces.LINE
+                )
 
 
 if __name__ == "__main__":

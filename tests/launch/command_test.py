@@ -68,6 +68,20 @@ class LocalTest(unittest.TestCase):
     def test_it_trains(self):
         commands.trained(SLIMPS + ["launch", *COUNTS, "--"] + TRAIN)
 
+    def test_a_worker_s_exception_is_told_with_its_traceback_also_if_it_ends_late(self):
+        for what, end in (("fail", "exited with status 1"), ("late", "failed")):
+            with Command(SLIMPS + ["launch", *COUNTS, "--"] + SMALL + [what]) as job:
+                self.assertEqual(1, job.status(), job.said)
+                at = job.lines.index(
+                    "slimps: the job failed: worker1 %s: ValueError: bad luck" % end
+                )
+                report = "\n".join(job.lines[at:])
+            self.assertIn("  worker1| Traceback (most recent call last):", report)
+            self.assertRegex(
+                report, r'  worker1\|   File ".*/small_worker.py", line \d+, in <module>'
+            )
+            self.assertIn('    raise ValueError("bad luck")', report)
+
     def test_what_a_killed_launcher_has_started_ends_with_all_that_it_started(self):
         shell = ["sh", "-c", '"$@"; true', "sh"]  # the worker is a child of the shell
         with Command(SLIMPS + ["launch", *COUNTS, "--"] + shell + SMALL + ["wait"]) as job:
@@ -119,7 +133,8 @@ class LocalTest(unittest.TestCase):
     def test_cores_are_shared_out_and_that_is_said(self):
         job = job_launch.Job(["scheduler"], ["server"], ["worker"], 2, 1)
         job.share_cores = True
-        launcher = job_launch.Launcher(job, out=io.StringIO())
+        out = io.StringIO()
+        launcher = job_launch.Launcher(job, out=out)
         machine = topology.Topology([topology.Core(frozenset({cpu})) for cpu in range(8)])
         with mock.patch.object(topology, "read", return_value=machine):
             with mock.patch.object(launcher, "start_here") as start:
@@ -127,7 +142,7 @@ class LocalTest(unittest.TestCase):
         given = [call.kwargs.get("cores") or call.args[-1] for call in start.call_args_list]
         self.assertEqual([{0, 1}, {2, 3, 4}, {5, 6, 7}], given)
         self.assertEqual(
-            "slimps: 2 cores for each server, 3 cores for each worker\n", launcher.out.getvalue()
+            "slimps: 2 cores for each server, 3 cores for each worker\n", out.getvalue()
         )
 
 

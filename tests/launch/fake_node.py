@@ -2,6 +2,7 @@
 """Stands in for a daemon: plays the script that its arguments spell.
 
 say=TEXT  print it                    exit=N     exit with status N
+err=TEXT  print it on stderr           raw=TEXT   print its bytes alone, after escapes
 wait      until a signal ends it      kill=NAME  die by this signal
 once=P    make the file P and die by SIGKILL, unless P exists
 fail=P    make the file P and exit with an error, unless P exists
@@ -10,13 +11,13 @@ child=P   start a sleeping child, write its pid to P, and go on
 trap=P    on SIGINT or SIGTERM write the signal's name to P and exit 0
 env=NAME  print NAME=value
 pid=P     write its pid to P            arguments  print the last two
-blame=P   print, as a server, that the pid in P has failed
 nested=P  start a child with trap=P, and wait until it makes the file P.ready
 save=P    on SIGTERM make the file P, wait until the file P.go exists, and exit 0
 noted=P   on SIGUSR1 write the signal's name to P
 stdin=P   write the first line of stdin to P
 stop=P    make the file P and stop by SIGSTOP, unless P exists
 gone=P    exit with status 9 if the process whose pid is in P runs
+report=J  report the JSON J to the launcher
 """
 
 import os
@@ -92,12 +93,12 @@ def play(arguments):
             write(value, "")
         elif verb == "pid":
             write(value, str(os.getpid()))
-        elif verb == "blame":
-            with open(value, encoding="ascii") as pid:
-                print(
-                    "slimps_server: worker 0 (host a, pid %s) failed: ABORTED" % pid.read(),
-                    flush=True,
-                )
+        elif verb == "report":
+            write(os.environ["SLIMPS_REPORT_FILE"], value)
+        elif verb == "err":
+            print(value, file=sys.stderr, flush=True)
+        elif verb == "raw":
+            os.write(1, value.encode().decode("unicode_escape").encode("latin1"))
         elif verb == "until":
             wait_for(value)
         elif verb == "child":

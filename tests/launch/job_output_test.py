@@ -1,89 +1,212 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The output of a job's processes: prefixed, held back, shown with the failure."""
+"""The output of a job's processes: each byte that they wrote, when and where they wrote it."""
 
+import contextlib
+import io
 import os
+import pty
 import stat
+import subprocess
+import sys
+import threading
 import unittest
 from unittest import mock
 
 import folder_case
 from eventually import eventually
+from job_case import FAKE
 from slimps_launch import job_node
 from slimps_launch import job_output
+from slimps_launch import pieces
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+PACKAGES = os.path.join(os.path.dirname(os.path.dirname(HERE)), "python")
+# What Python makes an ASCII terminal of, which "C" alone no longer is.
+ASCII = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+
+
+class Read:
+    """What comes from a file descriptor, as it comes."""
+
+    def __init__(self, number):
+        self.number = number
+        self.bytes = b""
+        self.thread = threading.Thread(target=self._read, daemon=True)
+        self.thread.start()
+
+    def _read(self):
+        with contextlib.suppress(OSError):  # as a terminal that nobody has open any more
+            while chunk := os.read(self.number, 65536):
+                self.bytes += chunk
+
+    def has(self, text):
+        return eventually(lambda: text in self.bytes or not self.thread.is_alive()) and (
+            text in self.bytes
+        )
+
+
+class LaunchedTest(folder_case.FolderCase):
+    """Jobs of a launcher in a process of its own."""
+
+    def start(self, worker, out=subprocess.PIPE, err=subprocess.PIPE, workers=1, **environment):
+        """Starts a job whose daemons end when the file `done` is there."""
+        daemon = FAKE + ["until=" + self.path("done")]
+        script = self.put(
+            "launch.py",
+            "import sys\nsys.path.insert(0, %r)\n"
+            "from slimps_launch import command, job_launch, job_output\n"
+            "job = job_launch.Job(%r, %r, %r, %d, 1)\n"
+            "logs = job_output.Logs(%r)\n"
+            "sys.exit(command.guarded(job_launch.Launcher(job, logs=logs).run))\n"
+            % (PACKAGES, daemon, daemon, worker, workers, self.path("logs")),
+        )
+        environment = {**os.environ, **environment}
+        launcher = subprocess.Popen(
+            [sys.executable, "-B", script], stdout=out, stderr=err, env=environment
+        )
+        self.addCleanup(launcher.wait)
+        self.addCleanup(launcher.terminate)
+        for pipe in (launcher.stdout, launcher.stderr):
+            if pipe is not None:
+                self.addCleanup(pipe.close)
+        return launcher
+
+    def end(self, launcher):
+        self.put("done", "")
+        self.assertEqual(0, launcher.wait(60))
+
+    def test_bytes_pass_whatever_the_locale(self):
+        launcher = self.start(
+            FAKE + ["raw=20 \\xc2\\xb0C \\xff\\n", "touch=" + self.path("said")], **ASCII
+        )
+        said = Read(launcher.stdout.fileno())
+        self.assertTrue(said.has(b"worker0| 20 \xc2\xb0C \xff\n"), said.bytes)
+        self.end(launcher)
+
+    def test_stderr_stays_apart_and_logs_have_both(self):
+        launcher = self.start(FAKE + ["say=result", "err=warning"])
+        out, err = Read(launcher.stdout.fileno()), Read(launcher.stderr.fileno())
+        self.assertTrue(err.has(b"worker0| warning\n"), err.bytes)
+        self.assertTrue(out.has(b"worker0| result\n"), out.bytes)
+        self.end(launcher)
+        self.assertNotIn(b"warning", out.bytes)
+        self.assertEqual({"result", "warning"}, set(self.get("logs/worker0.log").splitlines()))
+
+    def test_a_bar_moves_on_a_terminal(self):
+        keeper, terminal = pty.openpty()
+        self.addCleanup(os.close, keeper)
+        worker = [
+            one
+            for percent in (1, 2)
+            for one in ("raw=\\r %d0%%" % percent, "until=" + self.path("step%d" % percent))
+        ]
+        launcher = self.start(FAKE + worker + ["raw=\\n"], out=terminal)
+        os.close(terminal)
+        screen = Read(keeper)
+        for percent in (1, 2):
+            state = b"worker0|  %d0%%" % percent + job_output.TO_LINE_END + b"\r"
+            self.assertTrue(screen.has(state), screen.bytes)
+            self.put("step%d" % percent, "")
+        self.assertTrue(screen.has(b"worker0|  20%" + job_output.TO_LINE_END + b"\r\n"))
+        self.end(launcher)
+
+    def test_a_bar_is_shown_in_a_file_before_it_ends(self):
+        launcher = self.start(FAKE + ["raw=\\r 10%", "until=" + self.path("done")])
+        said = Read(launcher.stdout.fileno())
+        self.assertTrue(said.has(b"worker0|  10%\n"), said.bytes)
+        self.end(launcher)
+
+    def test_nothing_that_others_say_is_dropped_after_a_traceback(self):
+        logged = self.path("logged")
+        worker = (
+            "import os, sys, time\n"
+            "sys.path[:0] = %r\n"
+            "from eventually import eventually\n"
+            "if os.environ['DMLC_WORKER_ID'] == '0':\n"
+            "    print('Traceback (most recent call last):\\nValueError: caught', flush=True)\n"
+            "    open(%r, 'w').close()\n"
+            "    eventually(lambda: os.path.exists(%r))\n"
+            "    sys.exit(3)\n"
+            "eventually(lambda: os.path.exists(%r))\n"
+            "print('loss 0.5', flush=True)\n"
+            "open(%r, 'w').close()\n"
+            "eventually(lambda: False)\n"
+            % (sys.path, logged, self.path("said"), logged, self.path("said"))
+        )
+        launcher = self.start([sys.executable, "-c", worker], workers=2)
+        out, _ = launcher.communicate(timeout=60)
+        self.assertEqual(3, launcher.returncode)
+        self.assertIn(b"worker1| loss 0.5\n", out)
+
+
+class PiecesTest(unittest.TestCase):
+    def cut(self, *chunks, kind=pieces.Pieces):
+        """Returns the pieces of the chunks of one pipe, which then ends."""
+        one = kind()
+        return [piece for chunk in (*chunks, b"") for piece in one.next(chunk)]
+
+    def test_lines_and_states_are_told_as_they_come(self):
+        line, state = pieces.LINE, pieces.STATE
+        for chunks, expected in (
+            ([b"a\nb\r\nc"], [(b"a", line), (b"b", line), (b"c", line)]),
+            ([b"a", b"b\n"], [(b"ab", line)]),
+            ([b"a\r", b"\n"], [(b"a", state), (b"a", line)]),
+            ([b"\r 1", b"\r 2", b"\n"], [(b" 1", state), (b" 2", state), (b" 2", line)]),
+            ([b"1\r", b"2\r"], [(b"1", state), (b"2", state), (b"2", line)]),
+            ([b"\r1", b"\r  ", b"\r", b"\n"], [(b"1", state), (b"  ", state), (b"", line)]),
+            ([b"...", None, b".", None], [(b"...", state), (b"....", state), (b"....", line)]),
+            ([b"\n\n"], [(b"", line), (b"", line)]),
+        ):
+            with self.subTest(chunks):
+                self.assertEqual(expected, self.cut(*chunks))
+
+    def test_a_line_does_not_grow_in_memory(self):
+        found = self.cut(*[b"x" * 1000] * 200)
+        self.assertEqual(200000, sum(len(text) for text, _ in found))
+        self.assertLess(max(len(text) for text, _ in found), pieces.LONGEST + 1001)
+
+    def test_what_is_carried_comes_in_whole_lines(self):
+        self.assertEqual(
+            [(b"w| 1", pieces.STATE), (b"w| a", pieces.LINE)],
+            self.cut(b"w| ", None, b"1\r\nw", b"| a\n", kind=pieces.CarriedPieces),
+        )
+
+    def test_the_last_lines_are_bounded_by_bytes(self):
+        tail = pieces.Tail()
+        for number in range(3000):
+            tail.append("%099d" % number)
+        self.assertEqual(pieces.LONGEST // 99, len(tail))
+        self.assertEqual("%099d" % 2999, tail[-1])
+
+    def test_text_is_made_of_bytes_and_bytes_of_text(self):
+        every = bytes(range(256))
+        self.assertEqual(every, pieces.encoded(pieces.decoded(every)))
+        self.assertEqual(b"\\ud800", pieces.encoded("\ud800"))
 
 
 class OutputTest(unittest.TestCase):
     def setUp(self):
-        self.said = []
-        self.output = job_output.Output(self.said.append, lambda node: node.name != "worker1")
+        self.out = io.StringIO()
+        self.output = job_output.Output(self.out, self.out, lambda node: node.name != "worker1")
         self.nodes = [job_node.Node("worker%d" % rank, "worker", ["w"]) for rank in range(2)]
 
-    def add(self, *lines, rank=0):
-        for line in lines:
-            self.output.add(self.nodes[rank], line)
+    def test_hidden_lines_are_kept(self):
+        for node in self.nodes:
+            self.output.add(node, job_output.STDERR, b"step 1", pieces.LINE)
+            self.assertEqual(["step 1"], list(node.last_errors))
+        self.assertEqual("worker0| step 1\n", self.out.getvalue())
 
-    def test_lines_are_shown_until_the_first_sign_and_after_the_release(self):
-        self.add("step 1", "E20261122 07:08:09 x.cc:1] no route", "step 2")
-        self.assertEqual(["worker0| step 1"], self.said)
-        self.output.release()
-        self.add("step 3")
+    def test_of_many_states_a_file_gets_one_in_some_seconds(self):
+        with mock.patch.object(job_output, "time") as clock:
+            for second in range(12):
+                clock.monotonic.return_value = float(second)
+                self.output.add(self.nodes[0], 2, b"%d s" % second, pieces.STATE)
+        self.output.add(self.nodes[0], 2, b"all", pieces.LINE)
         self.assertEqual(
-            ["step 1", "E20261122 07:08:09 x.cc:1] no route", "step 2", "step 3"],
-            [line[len("worker0| ") :] for line in self.said],
+            ["worker0| 0 s", "worker0| 5 s", "worker0| 10 s", "worker0| all"],
+            self.out.getvalue().splitlines(),
         )
-
-    def test_held_lines_are_released_after_the_time_to_hold(self):
-        with mock.patch.object(job_output, "HOLD_SECONDS", 0.01):
-            self.add("slimps_worker: no route", "step 2")
-        self.assertTrue(eventually(lambda: len(self.said) == 2))
-
-    def test_a_failed_jobs_lines_stay_unseen(self):
-        self.add("step 1")
-        self.output.hold()
-        self.add("step 2", "so it goes")
-        self.add("elsewhere", rank=1)
-        self.output.release()
-        self.assertEqual(["worker0| step 1"], self.said)
-        self.assertEqual(["step 2", "so it goes"], self.output.unseen(self.nodes[0]))
-        self.assertEqual(
-            ["elsewhere"], self.output.unseen(self.nodes[1]), "hidden lines are unseen, too"
-        )
-
-    def error(self, *lines):
-        at = job_output.last_error(lines)
-        return None if at is None else lines[at]
-
-    def test_the_error_is_what_was_raised_or_said_at_the_end(self):
-        trace = ["Traceback (most recent call last):", "  File x", "    f()"]
-        self.assertEqual(
-            "OSError: a",
-            self.error(
-                *trace,
-                "KeyError: b",
-                "",
-                "During handling of the above exception, another " "exception occurred:",
-                "",
-                *trace,
-                "OSError: a",
-                "more of it",
-                "step 9",
-            ),
-        )
-        self.assertEqual(
-            "OSError: a",
-            self.error(*trace, "OSError: a", "Exception ignored in: <f>", *trace, "OSError: b"),
-        )
-        self.assertEqual("slimps_worker: gone", self.error("step 1", "slimps_worker: gone", "bye"))
-        self.assertEqual("no port", self.error("hello", "no port"))
-        self.assertEqual(trace[-1], self.error(*trace))
-        self.assertIsNone(self.error())
-
-    def test_an_error_is_known_again_in_others_words(self):
-        self.assertEqual(
-            "push of w: no",
-            job_output.words_of("slimps.errors.InvalidArgumentError: push of w: no"),
-        )
-        self.assertEqual("AssertionError", job_output.words_of("AssertionError"))
+        self.assertEqual(["all"], list(self.nodes[0].last_lines))
 
 
 class LogsTest(folder_case.FolderCase):

@@ -73,47 +73,6 @@ class LaunchTest(JobCase):
         ):
             self.assertIn(line + "\n", out)
 
-    TRACEBACK = [
-        "say=Traceback (most recent call last):",
-        'say=  File "train.py", line 7, in <module>',
-    ]
-
-    def test_verbose_shows_all_as_it_comes(self):
-        launcher = self.launcher(
-            ["wait"],
-            ["wait"],
-            self.TRACEBACK + ["say=ValueError: no such file", "exit=1"],
-            workers=1,
-        )
-        launcher = job_launch.Launcher(launcher.job, verbose=True, out=self.out)
-        self.assertEqual(1, launcher.run())
-        lines = self.out.getvalue().splitlines()
-        self.assertLess(
-            lines.index("worker0| ValueError: no such file"),
-            lines.index(
-                "slimps: the job failed: worker0 exited with status 1: ValueError: no such file"
-            ),
-        )
-
-    def test_what_looks_like_a_failure_is_shown_when_the_job_goes_on(self):
-        done = self.path("done")
-        status, out = self.run_job(
-            ["until=" + done],
-            ["until=" + done],
-            self.TRACEBACK + ["say=ValueError: caught", "say=step 2", "touch=" + done],
-            workers=1,
-        )
-        self.assertEqual(0, status, out)
-        self.assertEqual(
-            [
-                "Traceback (most recent call last):",
-                '  File "train.py", line 7, in <module>',
-                "ValueError: caught",
-                "step 2",
-            ],
-            [line[len("worker0| ") :] for line in out.splitlines()],
-        )
-
     def test_a_worker_may_end_after_the_daemons(self):
         ended, late = self.path("ended"), self.path("late")
         launcher = self.launcher(["until=" + ended], ["touch=" + ended], ["until=" + late])
@@ -283,28 +242,28 @@ class LaunchTest(JobCase):
             self.assertEqual(128 + number, launcher.wait(60))
 
     def test_nodes_are_kept_while_nobody_reads_the_output(self):
-        for line in ("say=step 1", self.TRACEBACK[0]):  # the traceback is held at first
-            done = self.path("done" + line[-1])
-            launcher = self.launcher(["until=" + done], [], [line, "until=" + done], 1, 0)
-            read, kept = threading.Event(), []
-            launcher.out = mock.Mock(**{"write.side_effect": lambda text, read=read: read.wait()})
+        done = self.path("done")
+        launcher = self.launcher(["until=" + done], [], ["say=step 1", "until=" + done], 1, 0)
+        read, kept = threading.Event(), []
+        screen = mock.Mock(is_terminal=False, **{"write.side_effect": lambda text: read.wait()})
+        launcher.output.screens = {1: screen, 2: screen}
+        screen.lock = threading.Lock()
 
-            def read_later(out, keep, read, kept, done):
-                eventually(lambda: out.write.called)
-                keep.reset_mock()
-                kept.append(eventually(lambda: keep.call_count > 2, 20.0))
-                read.set()
-                self.put(done, "")
+        def read_later():
+            eventually(lambda: screen.write.called)
+            keep.reset_mock()
+            kept.append(eventually(lambda: keep.call_count > 2, 20.0))
+            read.set()
+            self.put(done, "")
 
-            with mock.patch.object(job_launch, "KEEP", 0.01), mock.patch.object(
-                job_output, "HOLD_SECONDS", 0.01
-            ), mock.patch.object(job_node.Node, "keep") as keep:
-                arguments = (launcher.out, keep, read, kept, done)
-                reader = threading.Thread(target=read_later, args=arguments)
-                reader.start()
-                self.assertEqual(0, launcher.run())
-                reader.join()
-            self.assertEqual([True], kept)
+        with mock.patch.object(job_launch, "KEEP", 0.01), mock.patch.object(
+            job_node.Node, "keep"
+        ) as keep:
+            reader = threading.Thread(target=read_later)
+            reader.start()
+            self.assertEqual(0, launcher.run())
+            reader.join()
+        self.assertEqual([True], kept)
 
     def test_nodes_die_with_a_killed_launcher(self):
         launcher = self.start_launcher(
@@ -325,11 +284,12 @@ class LaunchTest(JobCase):
             ["until=" + self.path("ended")],
             ["say=" + "x" * 1000] * 300 + ["touch=" + self.path("ended")],
         )
-        with open("/dev/full", "w", encoding="ascii") as launcher.out:
+        with open("/dev/full", "w", encoding="ascii") as full:
+            launcher.output = job_output.Output(full, full, lambda node: True)
             with contextlib.redirect_stderr(io.StringIO()) as said:
                 self.assertEqual(0, launcher.run())
             with contextlib.suppress(OSError):
-                launcher.out.close()
+                full.close()
         self.assertEqual(
             "slimps: some lines of the job could not be printed: No space left on device\n",
             said.getvalue(),
@@ -340,13 +300,13 @@ class LaunchTest(JobCase):
         launcher = self.launcher(
             ["until=" + done], ["until=" + done], ["say=step 1", "say=step 2", "touch=" + done]
         )
-        launcher.logs = job_output.Logs(self.path("logs"))
+        launcher.output.logs = job_output.Logs(self.path("logs"))
         os.symlink("/dev/full", self.path("logs/worker0.log"))
         with contextlib.redirect_stderr(io.StringIO()) as said:
             self.assertEqual(0, launcher.run(), self.out.getvalue())
         self.assertIn("worker0| step 2\n", self.out.getvalue())
         self.assertEqual("step 1\nstep 2\n", self.get("logs/worker1.log"))
-        for file in launcher.logs.files.values():
+        for file in launcher.output.logs.files.values():
             file.close()
         self.assertEqual(
             "slimps: some lines of the job could not be written to --logs: "

@@ -179,6 +179,15 @@ class PlanTest(unittest.TestCase):
             self.assertEqual(grace, job.end_grace)
 
 
+class StoreTest(unittest.TestCase):
+    def test_what_it_answers_is_not_mixed_with_its_warnings(self):
+        node = run_command.Quiet("rendezvous", "store", ["x"])
+        for stream, text in ((1, b"host:7"), (2, b"a warning of torch")):
+            node.hear(stream, text, b"\n", None)
+        self.assertEqual("host:7", node.answer)
+        self.assertEqual(["a warning of torch"], list(node.last_errors))
+
+
 class SchedulerTest(unittest.TestCase):
     def found(self, interface=None, nodes=2):
         """Returns where a task of srun starts the scheduler, on a node that Debian installed."""

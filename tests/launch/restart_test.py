@@ -66,7 +66,8 @@ class RestartTest(JobCase):
         self.assertNotIn("started again", out)
 
     def test_a_worker_that_was_taken_for_dead_is_started_again(self):
-        fenced = "say=scheduler x does not know this process any more: it was silent for too long"
+        words = "scheduler x does not know this process any more: it was silent for too long"
+        fenced = "report=" + json.dumps({"error": words})
         fails = "fail=" + self.path("died")
         status, out = self.run_restarting(1, ["wait"], [fenced, fails, "exit=4"])
         self.assertEqual(4, status, out)
@@ -92,10 +93,27 @@ class RestartTest(JobCase):
         self.assertEqual(137, launcher.run())
 
     def test_a_server_that_ends_with_the_job_is_not_started_again(self):
-        blamed = "say=slimps_server: worker 0 (host a, pid 7) failed: ABORTED"
-        status, out = self.run_restarting(5, [blamed, "exit=1"], ["wait"])
+        told = self.path("told")
+        failed = "report=" + json.dumps({"job": "failed", "blames": "worker0", "error": "ABORTED"})
+        status, out = self.run_restarting(
+            5, ["until=" + told, "exit=1"], ["until=" + told, "exit=3"], [failed, "touch=" + told]
+        )
         self.assertNotIn("started again", out)
         self.assertNotEqual(0, status)
+
+    def test_lines_decide_nothing(self):
+        """A server that only says that another failed is started again, a worker is not."""
+        said = "say=slimps_server: worker 0 (host a, pid 7) failed: the job is over"
+        done = self.path("done")
+        fenced = "say=scheduler x does not know this process any more"
+        status, out = self.run_restarting(
+            5,
+            [said, "fail=" + self.path("died"), "touch=" + done, "wait"],
+            [fenced, "until=" + done, "exit=4"],
+        )
+        self.assertEqual(4, status, out)
+        self.assertEqual(1, out.count("started again"), out)
+        self.assertIn("slimps: server0 was started again", out)
 
     def test_a_killed_scheduler_is_started_again_whatever_it_said_before(self):
         begun, done = self.path("begun"), self.path("done")

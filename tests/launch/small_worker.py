@@ -3,19 +3,24 @@
 
 wait         waits until a signal ends it
 fail         rank 1 raises an error, the others wait
+late         as fail, but rank 1 does not end after the others have learnt of its error
 save         on SIGINT or SIGTERM pushes, pulls and says so
 once FILE    as fail, but only for whoever makes FILE; a second start trains to the end
 vanish       rank 1 ends without Python's end, the others wait
 idle         ends before it joins
 """
 
+import atexit
 import os
 import signal
 import sys
 
 import numpy as np
 
-import slimps
+if sys.argv[1:] == ["late"] and os.environ["DMLC_WORKER_ID"] == "1":
+    atexit.register(signal.pause)  # before slimps, so it is called after it
+
+import slimps  # noqa: E402
 
 
 def main(what, path=None):
