@@ -14,7 +14,7 @@
 namespace slimps {
 
 // What a node says to a process that counts as dead, after its own name. `slimps launch` knows by
-// these words that it may start the process again (restarts.py).
+// these words in the report of that process that it may start it again (restarts.py).
 inline constexpr char kDoesNotKnow[] = " does not know this process any more";
 
 // Returns "scheduler", "server", "worker", or "role 9" for a number that no role has.
