@@ -4,17 +4,18 @@
 Every process leads its own process group and dies with the launcher, so nothing stays behind.
 """
 
+import contextlib
 import os
 import queue
 import selectors
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 
 from slimps_launch import guard
+from slimps_launch import job_folders
 from slimps_launch import job_node
 from slimps_launch import network
 from slimps_launch import pieces
@@ -64,7 +65,7 @@ class Processes:
         self.events = queue.SimpleQueue()  # a Node that ended, or the number of a signal
         self.guard = None
         self.handlers = {}  # those of the signals that are caught, as they were before
-        self.held = []  # sockets that hold ports
+        self.until_put_back = contextlib.ExitStack()  # ports that are held, the reports' folder
         self.signalled = False  # True once a signal has come
         self.reports = None  # the folder of the nodes' reports
         self.started = 0  # how many processes, each of which has a report of its own
@@ -81,9 +82,9 @@ class Processes:
         self.nodes.append(node)
         arguments = {"stdin": subprocess.DEVNULL, **how}
         if self.reports is None:
-            self.reports = tempfile.TemporaryDirectory(prefix="slimps-reports-")
+            self.reports = self.until_put_back.enter_context(job_folders.folder("reports"))
         self.started += 1
-        node.report_file = os.path.join(self.reports.name, "%d" % self.started)
+        node.report_file = os.path.join(self.reports, "%d" % self.started)
         try:
             node.process = subprocess.Popen(
                 node.command,
@@ -176,15 +177,11 @@ class Processes:
 
     def hold_port(self):
         """Returns a port that is held (network.hold_port) until put_back()."""
-        self.held.append(network.hold_port())
-        return network.port_of(self.held[-1])
+        return network.port_of(self.until_put_back.enter_context(network.hold_port()))
 
     def put_back(self):
-        while self.held:
-            self.held.pop().close()
-        if self.reports is not None:
-            self.reports.cleanup()
-            self.reports = None
+        self.until_put_back.close()
+        self.reports = None
         for number, handler in self.handlers.items():
             signal.signal(number, handler)
 
