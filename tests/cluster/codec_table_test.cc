@@ -162,7 +162,7 @@ class Worker final {
                             .shape = tensors_[i].shape(),
                             .values = pulled_[i]});
     }
-    ExchangeOptions options{.backup = BackupModelOptions()};
+    ExchangeOptions options{.timeout = store_.timeout(), .backup = BackupModelOptions()};
     options.backup->updater.learning_rate = kLearningRate;
     auto exchange = MakeBackupExchange(&store_, parameters, options, {});
     ASSERT_STATUS_OK(exchange.status());

@@ -18,7 +18,12 @@ WHEEL = os.environ.get("SLIMPS_WHEEL", "")
 VERSION = pathlib.Path("VERSION").read_text(encoding="utf-8").strip()
 INFO = "slimps-%s.dist-info/" % VERSION
 LIBRARY = "slimps/native/libslimps.so.1"
-DAEMONS = ["slimps_launch/bin/slimps_scheduler", "slimps_launch/bin/slimps_server"]
+PROGRAMS = [
+    "slimps_launch/bin/slimps_scheduler",
+    "slimps_launch/bin/slimps_server",
+    "slimps_launch/tools/bin/bench_codec",
+    "slimps_launch/tools/bin/describe_model",
+]
 # What every Linux has from which a Python comes, and of these the newest versions that the tag
 # allows: those of Ubuntu 22.04.
 SYSTEM = {
@@ -55,7 +60,7 @@ def unpacked(archive, tmp_path_factory):
 def programs_of(tree):
     """Returns what a machine loads: the library, the daemons and what is bundled."""
     bundled = sorted((tree / "slimps.libs").iterdir())
-    return [tree / LIBRARY] + [tree / name for name in DAEMONS] + bundled
+    return [tree / LIBRARY] + [tree / name for name in PROGRAMS] + bundled
 
 
 def symbols(path, *which):
@@ -83,15 +88,21 @@ def test_it_holds_the_packages_the_daemons_and_nothing_of_a_build(archive):
     launch = {name[len("python/") :] for name in launch}
     assert {LIBRARY, "slimps/py.typed", "slimps/kv.py"} <= built
     assert "slimps_launch/command.py" in launch
-    rest = {name for name in names - built - launch if not name.startswith(("slimps.libs/", INFO))}
-    assert built | launch <= names
-    assert rest == {"slimps_launch/digits.csv.gz"} | set(DAEMONS)
+    tools = {"slimps_launch/" + str(path) for path in pathlib.Path("tools").glob("[bcp]*/**/*.py")}
+    assert "slimps_launch/tools/plan/plan_command.py" in tools
+    assert built | launch | tools <= names
+    rest = {
+        name
+        for name in names - built - launch - tools
+        if not name.startswith(("slimps.libs/", INFO))
+    } - {"slimps_launch/tools/plan/reference.json", "slimps_launch/tools/plan/set_ups.json"}
+    assert rest == {"slimps_launch/digits.csv.gz"} | set(PROGRAMS)
 
 
-def test_daemons_may_be_executed_and_times_say_nothing(archive):
+def test_programs_may_be_executed_and_times_say_nothing(archive):
     for entry in archive.infolist():
         mode = entry.external_attr >> 16 & 0o777
-        assert bool(mode & 0o111) == (entry.filename in DAEMONS), entry
+        assert bool(mode & 0o111) == (entry.filename in PROGRAMS), entry
         assert entry.date_time == (1980, 1, 1, 0, 0, 0), entry
 
 
@@ -150,7 +161,7 @@ def test_what_is_bundled_shares_no_name_with_others(tree):
     listed = said("/sbin/ldconfig", "-p")
     files = [re.search(r"\b%s .*=> (\S+)" % re.escape(name), listed).group(1) for name in SYSTEM]
     system = {name.split("@")[0] for file in files for name in symbols(file, "--defined-only")}
-    for path in bundled + [tree / name for name in DAEMONS]:
+    for path in bundled + [tree / name for name in PROGRAMS]:
         for name in {name.split("@")[0] for name in symbols(path)} - system:
             assert name.startswith(OURS), path
     for name in symbols(tree / LIBRARY, "--undefined-only"):

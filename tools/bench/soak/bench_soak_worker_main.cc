@@ -128,7 +128,7 @@ absl::Status Run() {
                                                  {.backup_model = FLAGS_backup_model,
                                                   .compute = absl::ZeroDuration(),
                                                   .device_encode_per_element = absl::ZeroDuration(),
-                                                  .timeout = options.timeout}));
+                                                  .timeout = store->timeout()}));
   std::cout << "{\"rank\": " << store->rank() << "}" << std::endl;
   const absl::Status trained = Train(*store, loop.get());
   if (!trained.ok()) store->Abort(trained);
