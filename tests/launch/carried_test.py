@@ -159,7 +159,9 @@ class RestartingAgentTest(folder_case.FolderCase):
         self.assertTrue(eventually(lambda: proc_files.state_of(pid) == "T"))
         self.tell(process, "end_if_stopped server0")
         line = next(line for line in process.stdout if '"status"' in line)
-        self.assertEqual({"status": -9, "stopped": True, "report": {}}, json.loads(line.split(" ", 2)[2]))
+        self.assertEqual(
+            {"status": -9, "stopped": True, "report": {}}, json.loads(line.split(" ", 2)[2])
+        )
         process.communicate()  # closes its stdin
         self.assertEqual(128 + 15, process.returncode)
 
