@@ -118,7 +118,7 @@ class LocalTest(unittest.TestCase):
             return sorted(name.split("-")[2] for name in os.listdir(folder.name)), own
 
         folders, own = left()
-        self.assertEqual((["keys", "snapshots"], len(servers)), (folders, len(own)))
+        self.assertEqual((["keys", "reports", "snapshots"], len(servers)), (folders, len(own)))
         commands.trained(launch + TRAIN, TMPDIR=folder.name)
         self.assertEqual(([], []), left())
 
