@@ -18,6 +18,11 @@
 #include "worker/tensor/host_tensors.h"
 
 namespace slimps {
+namespace {
+
+constexpr absl::Duration kPatienceOfReturn = absl::Seconds(30);
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<DistStore>> DistStore::Create(wire::StoreMode mode,
                                                              const KVStoreOptions& options,
@@ -55,7 +60,8 @@ absl::Status DistStore::Start() {
   tensors_ = std::make_unique<TensorTraffic>(mode_, options_, &keys_, &node_, &codecs_);
   rank_return_ = std::make_unique<RankReturn>(
       &node_, &keys_,
-      RankReturn::Options{.patience = options_.timeout / 2, .clock = options_.clock});
+      RankReturn::Options{.patience = std::min(options_.timeout / 2, kPatienceOfReturn),
+                          .clock = options_.clock});
   rows_ = std::make_unique<RowTraffic>(options_, &keys_, &node_, &codecs_, tensors_.get());
   states_ = std::make_unique<StateTransfer>(options_, &keys_, &node_, &codecs_, tensors_.get());
   residuals_ = std::make_unique<ResidualTransfer>(options_, &keys_, &codecs_, tensors_.get());

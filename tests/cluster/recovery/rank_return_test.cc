@@ -39,7 +39,7 @@ class RankReturnTest : public testing::TestWithParam<uint32_t> {
     options.store.timeout = absl::Seconds(12);
     options.scheduler.heartbeat_interval = absl::Milliseconds(50);
     options.scheduler.heartbeat_timeout = absl::Seconds(2);
-    options.scheduler.restart_timeout = absl::Seconds(60);
+    options.scheduler.restart_timeout = absl::Seconds(10);
     options.wrap = [this](uint32_t worker,
                           std::unique_ptr<Transport> inner) -> std::unique_ptr<Transport> {
       if (worker != dies() || processes_.fetch_add(1) > 0) return inner;
