@@ -71,7 +71,9 @@ def stage(tree, built):
         shutil.copytree(
             os.path.join(setup.REPOSITORY, "tools", name),
             os.path.join(launch, "tools", name),
-            ignore=shutil.ignore_patterns("__pycache__", "BUILD", "*.md", "*.cc", "*.h", "*.cu"),
+            ignore=shutil.ignore_patterns(
+                "__pycache__", "BUILD", "models", "*.md", "*.cc", "*.cu", "*.h"
+            ),
         )
     for folder, programs in (("bin", DAEMONS), (os.path.join("tools", "bin"), MEASURING)):
         os.mkdir(os.path.join(launch, folder))
