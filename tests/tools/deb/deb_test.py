@@ -95,6 +95,14 @@ class DebTest(unittest.TestCase):
         }
         self.assertIn("usr/include/slimps/c_api.h", headers)
         self.assertIn("slimps/kv.py", modules)
+        for room in python_wheel.TOOLS:
+            modules |= {
+                "slimps_launch/tools/%s/%s" % (room, name)
+                for name in relative("tools/%s/**/*.py" % room)
+            }
+        for name in ("bin/bench_codec", "bin/describe_model", "plan/reference.json"):
+            modules.add("slimps_launch/tools/" + name)
+        modules.add("slimps_launch/tools/plan/set_ups.json")
         expected = FILES | headers | {PYTHON + "/" + name for name in modules}
         self.assertEqual(sorted(expected), sorted(paths))
 
