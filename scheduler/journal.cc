@@ -114,19 +114,21 @@ std::vector<JournalEntry> WithoutOldBarriers(std::vector<JournalEntry> entries,
   std::map<std::string, uint64_t> newest;  // by name
   std::set<std::pair<std::string, uint64_t>> remembered, seen;
   std::set<uint32_t> have_pushed;  // ranks
-  size_t bytes_of_training = 0;
+  size_t room = BarrierTable::Options().max_remembered_bytes;
   for (const JournalEntry& entry : entries) {
-    if (entry.header.heartbeat().has_pushed()) have_pushed.insert(entry.header.sender().rank());
+    if (entry.header.heartbeat().has_pushed() &&
+        have_pushed.insert(entry.header.sender().rank()).second &&
+        have_pushed.size() == num_workers) {
+      room = std::min(room, BarrierTable::kBytesOfTraining);
+    }
     if (!entry.header.has_barrier()) continue;
     const wire::Barrier& barrier = entry.header.barrier();
     uint64_t& ticket = newest[barrier.name()];
     ticket = std::max<uint64_t>(ticket, barrier.ticket());
     if (!seen.emplace(barrier.name(), barrier.ticket()).second) continue;
-    if (have_pushed.size() >= num_workers) {
-      const size_t bytes = BarrierTable::BytesToRemember(barrier);
-      bytes_of_training += bytes;
-      if (bytes == 0 || bytes_of_training > BarrierTable::kBytesOfTraining) continue;
-    }
+    const size_t bytes = BarrierTable::BytesToRemember(barrier);
+    if (bytes == 0 || bytes > room) continue;
+    room -= bytes;
     remembered.emplace(barrier.name(), barrier.ticket());
   }
   // The newest may be open, and somebody may still ask for the one before.

@@ -86,8 +86,7 @@ class Journal final {
 };
 
 // Returns the entries without those of barriers that two newer ones of their name have followed,
-// and that a BarrierTable does not remember: they began after all workers had pushed, when the room
-// for what comes then was used up.
+// and that a BarrierTable does not remember: they only opened, or there was no room for their sums.
 std::vector<JournalEntry> WithoutOldBarriers(std::vector<JournalEntry> entries,
                                              uint32_t num_workers);
 

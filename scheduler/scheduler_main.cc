@@ -20,11 +20,11 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
-#include "absl/strings/strip.h"
+#include "absl/strings/str_split.h"
 #include "proto/base/clock.h"
 #include "proto/base/file.h"
 #include "proto/base/out_of_memory.h"
@@ -74,7 +74,7 @@ DEFINE_int32(worker_timeout, 0,
              "when it comes; 0: --restart_timeout_s holds for workers, too");
 
 DEFINE_bool(ends_from_stdin, false,
-            "stdin has a line \"ended RANK\" for each worker whose process has ended by itself");
+            "stdin has a line \"ended RANK PID\" for each worker whose process has ended well");
 
 DEFINE_string(trace, "", slimps::kTraceFlagHelp);
 DEFINE_string(journal, "",
@@ -226,10 +226,12 @@ class EndsFromStdin final {
       if (is_open_) unread_.append(bytes, static_cast<size_t>(count));
     }
     for (size_t end; (end = unread_.find('\n')) != std::string::npos; unread_.erase(0, end + 1)) {
-      absl::string_view line(unread_.data(), end);
+      const std::vector<std::string> words = absl::StrSplit(unread_.substr(0, end), ' ');
       uint32_t rank = 0;
-      if (absl::ConsumePrefix(&line, "ended ") && absl::SimpleAtoi(line, &rank)) {
-        service->WorkerEnded(rank);
+      uint64_t pid = 0;
+      if (words.size() == 3 && words[0] == "ended" && absl::SimpleAtoi(words[1], &rank) &&
+          absl::SimpleAtoi(words[2], &pid)) {
+        service->WorkerEnded(rank, pid);
       }
     }
   }
@@ -238,6 +240,7 @@ class EndsFromStdin final {
   bool is_open_ = FLAGS_ends_from_stdin;
   std::string unread_;
 };
+
 // Tells the launcher how the job failed, before nodes learn of it and end (blame.py reads it).
 void ReportFailure(const absl::Status& why, const std::optional<wire::NodeRef>& blamed) {
   std::map<std::string, std::string> facts = {{"job", "failed"}};

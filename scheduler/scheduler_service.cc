@@ -130,8 +130,8 @@ void SchedulerService::Abort(const absl::Status& why) {
   Change([&](SchedulerState& state) { return state.Abort(why, clock_->Now()); });
 }
 
-void SchedulerService::WorkerEnded(uint32_t rank) {
-  Change([&](SchedulerState& state) { return state.WorkerEnded(rank, clock_->Now()); });
+void SchedulerService::WorkerEnded(uint32_t rank, uint64_t pid) {
+  Change([&](SchedulerState& state) { return state.WorkerEnded(rank, pid, clock_->Now()); });
 }
 
 bool SchedulerService::done() const {

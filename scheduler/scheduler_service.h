@@ -61,7 +61,7 @@ class SchedulerService final : public MessageSink {
   void Abort(const absl::Status& why);
 
   // Notes that a worker's process has ended by itself (SchedulerState::WorkerEnded).
-  void WorkerEnded(uint32_t rank);
+  void WorkerEnded(uint32_t rank, uint64_t pid);
 
   // Returns what there is to see since the last call, with the decision if it is newer than
   // `known_version`. Asks nodes for details from now on, or for none, and tells them whom the job

@@ -97,9 +97,10 @@ class SchedulerState final {
   // scheduler itself is told to stop.
   Outbox Abort(const absl::Status& why, SteadyTime now);
 
-  // Notes that the process of the worker of this rank has ended by itself. Fails the job if the
-  // worker is still in it, or had not come yet: nobody else would say its goodbye.
-  Outbox WorkerEnded(uint32_t rank, SteadyTime now);
+  // Notes that the process that was started as the worker of this rank has ended well. Fails the
+  // job if that process is still in it, or if nobody had come yet: who else would say its goodbye?
+  // Its program may have taken another rank, or may have run in a child of it.
+  Outbox WorkerEnded(uint32_t rank, uint64_t pid, SteadyTime now);
 
   // Goes on where the scheduler was that wrote these entries. Its nodes connect anew: none is
   // taken for lost before it had time for that.

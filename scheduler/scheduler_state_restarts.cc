@@ -27,10 +27,11 @@ void SchedulerState::Lose(const Member& member, const std::string& reason, Stead
   members_.Lose(node, now);
 }
 
-Outbox SchedulerState::WorkerEnded(uint32_t rank, SteadyTime now) {
+Outbox SchedulerState::WorkerEnded(uint32_t rank, uint64_t pid, SteadyTime now) {
   Outbox out;
   const Member* const member = members_.Find({wire::WORKER, rank});
-  if (member != nullptr && (member->state == MemberState::kLeft || member->away_epoch > 0)) {
+  if (member != nullptr && (member->state == MemberState::kLeft || member->away_epoch > 0 ||
+                            member->entry.pid() != pid)) {
     return out;
   }
   wire::NodeRef node;

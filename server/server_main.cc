@@ -152,11 +152,14 @@ absl::StatusOr<std::string> BindChecked(Transport* transport) {
   SLIMPS_ASSIGN_OR_RETURN(Address address, ParseAddress(bound));
   if (!IsLoopback(address.host)) RefuseOpen(absl::StrCat("--bind=", bind, " (", bound, ")"));
   RefuseUnreachable(address.host, own);
-  if (const absl::Status reached = CheckName(FLAGS_root_uri);
-      IsLoopback(address.host) && FLAGS_node_host.empty() && !reached.ok()) {
-    LOG(WARNING) << "workers are told " << bound << ": --root_uri=" << reached.message();
+  if (!FLAGS_node_host.empty()) {
+    address.host = FLAGS_node_host;
+  } else if (IsLoopback(address.host)) {
+    const absl::Status reached = CheckName(FLAGS_root_uri);
+    if (!reached.ok()) {
+      LOG(WARNING) << "workers are told " << bound << ": --root_uri=" << reached.message();
+    }
   }
-  if (!FLAGS_node_host.empty()) address.host = FLAGS_node_host;
   if (address.host == "0.0.0.0" || address.host == "[::]" || address.host == "::") {
     DieOfUsage(absl::StrCat("--bind=", bind,
                             " listens everywhere: give --node_host, under which workers reach it"));

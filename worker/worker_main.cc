@@ -168,7 +168,7 @@ void ReadEnvironment() {
   TakeFromEnvironment("checkpoint", "SLIMPS_CHECKPOINT");
   // slimps launch goes back to later checkpoints than that from which the run began.
   const char* newest = std::getenv("SLIMPS_RESUME");
-  if (newest != nullptr && *newest != '\0') FLAGS_resume = newest;
+  if (newest != nullptr && *newest != '\0') FLAGS_resume = WithHome(newest);
   TakeFromEnvironment("metrics_port", "SLIMPS_METRICS_PORT");
   TakeFromEnvironment("join_timeout_s", "SLIMPS_JOIN_TIMEOUT_S");
   TakeFromEnvironment("watch_bind", "SLIMPS_WATCH_BIND");

@@ -26,10 +26,13 @@ class RealDisk final : public Disk {
  public:
   int Create(const std::string& path, int* file) const override {
     *file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, kOwnerOnly);
+    if (*file < 0) return errno;
+    // It may be left from before, with another mode. A device keeps its own, as does a file system
+    // without modes.
     struct stat found {};
-    if (*file < 0 || fstat(*file, &found) != 0) return errno;
-    // It may be left from before, with another mode. A device keeps its own.
-    return S_ISREG(found.st_mode) ? ErrorOf(fchmod(*file, kOwnerOnly)) : 0;
+    const bool is_file = fstat(*file, &found) == 0 && S_ISREG(found.st_mode);
+    if (is_file && (found.st_mode & 077) != 0) (void)fchmod(*file, kOwnerOnly);
+    return 0;
   }
   int Write(int file, std::string_view bytes) const override {
     while (!bytes.empty()) {
@@ -138,7 +141,8 @@ int FileStreamBuffer::sync() {
 absl::Status MakeFolder(const std::string& path) {
   std::error_code error;
   const bool made = std::filesystem::create_directories(path, error);
-  if (made) std::filesystem::permissions(path, std::filesystem::perms::owner_all, error);
+  std::error_code has_no_modes;
+  if (made) std::filesystem::permissions(path, std::filesystem::perms::owner_all, has_no_modes);
   if (!error) return absl::OkStatus();
   return absl::UnavailableError(
       absl::StrCat("cannot make the folder ", path, ": ", error.message()));

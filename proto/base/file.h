@@ -88,7 +88,7 @@ class FileStreamBuffer final : public std::streambuf {
 };
 
 // Makes the folder and those above it, where they do not exist. Only this user may enter the
-// folder if it is new.
+// folder if it is new and its file system has modes.
 // Unavailable: it cannot be made; the message says why.
 [[nodiscard]] absl::Status MakeFolder(const std::string& path);
 

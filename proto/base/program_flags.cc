@@ -23,18 +23,14 @@
 
 namespace slimps {
 
-namespace {
-
-// Returns an argument with the home directory in place of "~/", also in "--flag=~/x", where shells
-// leave it.
 std::string WithHome(std::string argument) {
   const size_t value = argument.starts_with("-") ? argument.find('=') + 1 : 0;
   const char* const home = std::getenv("HOME");
-  if (home != nullptr && argument.compare(value, 2, "~/") == 0) argument.replace(value, 1, home);
+  const bool has_tilde =
+      argument.compare(value, 2, "~/") == 0 || std::string_view(argument).substr(value) == "~";
+  if (home != nullptr && has_tilde) argument.replace(value, 1, home);
   return argument;
 }
-
-}  // namespace
 
 void ReportEnd(const absl::Status& why, const std::map<std::string, std::string>& facts) {
   static bool reported = false;

@@ -30,6 +30,10 @@ void ReportEnd(const absl::Status& why, const std::map<std::string, std::string>
 // Prints "PROGRAM: why" on stderr, reports it (ReportEnd), and ends the process with kExitUsage.
 [[noreturn]] void DieOfUsage(const std::string& why);
 
+// Returns an argument with the home directory in place of "~", also in "--flag=~/x", where shells
+// leave it.
+[[nodiscard]] std::string WithHome(std::string argument);
+
 // Prints `usage` and the flags that this program's *_main.cc defines. Ends the process with status
 // 0.
 [[noreturn]] void PrintHelp(const std::string& usage);

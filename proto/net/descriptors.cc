@@ -45,8 +45,7 @@ absl::Status ReserveDescriptors(const ConnectionCounts& counts) {
         "too few file descriptors: expected ", needed, " (", open, " are open, ", ours, " for ",
         counts.accepted + counts.made, " connections), got a hard limit of ", limit.rlim_max,
         ": raise it (ulimit -Hn, LimitNOFILE= of a unit, --ulimit nofile= of a container), or "
-        "start "
-        "fewer nodes"));
+        "start fewer nodes"));
   }
   if (limit.rlim_cur >= needed + kForOthers) return absl::OkStatus();
   limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, needed + kForOthers);

@@ -17,12 +17,13 @@ from slimps import _whole_file
 from slimps.errors import Error
 
 MOST = 64 << 10  # characters of a traceback
+# Taken out: what this process runs may fail without its own failing.
+_PATH = os.environ.pop("SLIMPS_REPORT_FILE", "")
 
 
 def write(error: BaseException) -> None:
-    """Writes the file that SLIMPS_REPORT_FILE names, if it is set. Never fails."""
-    path = os.environ.get("SLIMPS_REPORT_FILE")
-    if not path:
+    """Writes the file that SLIMPS_REPORT_FILE named, if it was set. Never fails."""
+    if not _PATH:
         return
     with contextlib.suppress(Exception):
         kind = type(error)
@@ -39,4 +40,4 @@ def write(error: BaseException) -> None:
             cause = cause.__cause__ or cause.__context__
         if cause is not None:
             report.update(code=cause.code, cause=str(cause))
-        _whole_file.write(path, json.dumps(report).encode("ascii"), str(os.getpid()))
+        _whole_file.write(_PATH, json.dumps(report).encode("ascii"), str(os.getpid()))

@@ -13,7 +13,7 @@ import contextlib
 import os
 import sys
 import weakref
-from typing import TYPE_CHECKING, List
+from typing import TYPE_CHECKING, List, Optional
 
 from slimps import _end_report
 from slimps.errors import FailedPreconditionError
@@ -30,7 +30,9 @@ def add(store: "KVStore") -> None:
     # Whoever runs in a child has these modules loaded.
     process = sys.modules.get("multiprocessing.process")
     if process is not None and process.parent_process() is not None:
-        sys.modules["multiprocessing.util"].Finalize(None, _close_all, exitpriority=0)
+        # A child that was forked in an `except` clause has the parent's exception.
+        handled = (sys.exc_info()[1],)
+        sys.modules["multiprocessing.util"].Finalize(None, _close_all, handled, exitpriority=0)
 
 
 def discard(store: "KVStore") -> None:
@@ -73,9 +75,11 @@ def abort_for(store: "KVStore", error: BaseException) -> None:
         store.close()
 
 
-def _close_all() -> None:
+def _close_all(handled: Optional[BaseException] = None) -> None:
     """Runs at the end of Python, so that no other worker waits for this one."""
     uncaught = sys.exc_info()[1]  # of a child
+    if uncaught is handled:
+        uncaught = None
     if isinstance(uncaught, SystemExit):  # torch's children turn errors into this
         uncaught = (uncaught.__context__ or uncaught) if uncaught.code else None
     elif uncaught is None and not hasattr(sys, "ps1"):

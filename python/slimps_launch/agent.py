@@ -80,7 +80,9 @@ class Agent(processes.Processes):
                 if verb == "start":
                     self.events.put(what)
                 elif verb == "end_if_stopped":
-                    next(node for node in self.nodes if node.name == what).end_if_stopped()
+                    for node in self.nodes:  # srun tells each agent the names of all
+                        if node.name == what:
+                            node.end_if_stopped()
                 elif int(what):
                     self.events.put(int(what))
             self.events.put(CLOSED)
@@ -120,9 +122,10 @@ class Agent(processes.Processes):
                 return 128 + signal.SIGTERM
             elif event is not None and not self.told_to_stop:  # launch and the engine may say it
                 self.told_to_stop = True
+                self.signalled = signal.SIGTERM if event == carried.STOP else event
                 stop_at = min(stop_at, time.monotonic() + processes.SAVE_GRACE)
                 for node in self.workers_running():
-                    node.pass_on(signal.SIGTERM if event == carried.STOP else event)
+                    node.pass_on(self.signalled)
         if failed and not self.told_to_stop:
             # The engine would stop all others now, before the one that they blame has ended.
             deadline = time.monotonic() + self.stop_grace

@@ -2,13 +2,16 @@
 """Folders that live as long as a job: with its keys, its snapshots, parts of its trace.
 
 The process that makes a folder keeps it locked. So a folder whose lock is free was left behind by a
-process that was killed, and the next one that makes a folder beside it removes it.
+process that was killed, and the next one that makes a folder beside it removes it. Other machines
+may not see the lock: a folder's name has that of its machine, which alone removes it.
 """
 
 import contextlib
 import fcntl
 import os
+import re
 import shutil
+import socket
 import tempfile
 
 from slimps_launch import errors
@@ -18,8 +21,9 @@ PREFIX = "slimps-job-"
 
 @contextlib.contextmanager
 def folder(what, parent=None, flag=""):
-    """Makes a folder "slimps-job-WHAT-..." that only this user can enter, and that goes with the
-    block. `parent` is made if need be; None: where temporary files are.
+    """Makes a folder "slimps-job-WHAT-HOST-..." that only this user can enter.
+
+    It goes with the block. `parent` is made if need be; None: where temporary files are.
 
     LaunchError: it cannot be made. The message begins with `flag`.
     """
@@ -28,7 +32,7 @@ def folder(what, parent=None, flag=""):
         try:
             os.makedirs(parent, exist_ok=True)
             _remove_left_behind(parent)
-            path, lock = _make(parent, "%s%s-" % (PREFIX, what))
+            path, lock = _make(parent, "%s%s-%s-" % (PREFIX, what, socket.gethostname()))
         except OSError as error:
             where = error.filename or parent
             raise errors.LaunchError("%s%s: %s" % (flag, where, error.strerror)) from error
@@ -68,10 +72,9 @@ def _locked(path):
 
 
 def _remove_left_behind(parent):
-    for name in os.listdir(parent):
+    ours = re.compile("%s[a-z]+-%s-[a-z0-9_]{8}" % (PREFIX, re.escape(socket.gethostname())))
+    for name in filter(ours.fullmatch, os.listdir(parent)):
         path = os.path.join(parent, name)
-        if not name.startswith(PREFIX):
-            continue
         with contextlib.suppress(OSError):  # it is in use, or another user's
             opened = _locked(path)
             shutil.rmtree(path, ignore_errors=True)

@@ -209,13 +209,12 @@ class Launcher(processes.Processes):
     def _tell_ends(self, nodes):
         """Tells the scheduler which workers have ended by themselves: it knows who said goodbye.
 
-        A worker that failed ends the job, or is started again; but a job that is stopped waits.
+        A worker that failed ends the job, or is started again.
         """
         schedulers = [node for node in self.running() if node.role == "scheduler"]
         for node in nodes:
-            ended = node.status == 0 or (self.interrupted and node.status is not None)
-            for scheduler in schedulers if ended and node.role == "worker" else ():
-                scheduler.tell("ended %s" % node.name[len(node.role) :])
+            for scheduler in schedulers if node.status == 0 and node.role == "worker" else ():
+                scheduler.tell("ended %s %d" % (node.name[len(node.role) :], node.pid))
 
     # ---- output ----------------------------------------------------------------------------------
 

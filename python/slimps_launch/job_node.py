@@ -13,6 +13,7 @@ PR_SET_PDEATHSIG = 1
 SHELLS = ("sh", "dash", "bash", "zsh", "ksh")
 # The file in which a process says why it ends with an error, as a JSON (blame.py).
 REPORT = "SLIMPS_REPORT_FILE"
+MOST_REPORTED = 1 << 20  # characters
 
 
 class Node:
@@ -32,6 +33,7 @@ class Node:
         self.reader = None
         self.status = None  # as in subprocess: negative is a signal
         self.stopped = False  # True if it has ended because it was told to
+        self.killed = False
         self.last_lines = pieces.Tail()
         self.last_errors = pieces.Tail()  # those of its stderr
         self.report_file = None  # where it says why it ends with an error, on this machine
@@ -41,12 +43,11 @@ class Node:
     def report(self):
         """What the process says of its error, as {name: text}; empty before it does."""
         if not self.said and self.report_file is not None:
-            try:
-                with open(self.report_file, encoding="utf-8") as file:
-                    told = json.load(file).items()
+            with contextlib.suppress(Exception):  # there is none, or a stranger's
+                found = os.open(self.report_file, os.O_RDONLY | os.O_NONBLOCK)
+                with open(found, encoding="utf-8") as file:
+                    told = json.loads(file.read(MOST_REPORTED)).items()
                 self.said = {key: text for key, text in told if isinstance(text, str)}
-            except (OSError, ValueError, AttributeError):  # none, or a stranger's
-                pass
         return self.said
 
     def remember(self, stream, text):
@@ -63,7 +64,22 @@ class Node:
 
     def kill(self):
         """Ends the process and what it has started, at once."""
+        self.killed = True
         signal_group(self, signal.SIGKILL)
+
+    def signal_rest(self, number):
+        """Sends a signal to what the process, which has ended, has started."""
+        signal_group(self, number)
+
+    def has_rest(self):
+        """True if something may run that the process, which has ended, has started."""
+        if self.killed:
+            return False
+        try:
+            os.killpg(self.process.pid, 0)
+        except ProcessLookupError:
+            return False
+        return True
 
     def pass_on(self, number):
         """Passes a signal to the worker that this is, or to those that it carries."""

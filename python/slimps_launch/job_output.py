@@ -83,13 +83,13 @@ class Output:
     def _write(self, stream, line, end):
         screen = self.screens[stream]
         with screen.lock:
-            if screen.is_terminal and end == pieces.STATE:
-                line = screen.fitting(line) + TO_LINE_END
-                self.is_on_state = True
-            elif screen.is_terminal and self.is_on_state:
-                line += TO_LINE_END
-                self.is_on_state = False
             try:
+                if screen.is_terminal and end == pieces.STATE:
+                    line = screen.fitting(line) + TO_LINE_END
+                    self.is_on_state = True
+                elif screen.is_terminal and self.is_on_state:
+                    line += TO_LINE_END
+                    self.is_on_state = False
                 screen.write(line + end)
             except BrokenPipeError:
                 pass

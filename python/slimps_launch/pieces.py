@@ -10,6 +10,7 @@ import re
 
 LINE, STATE = b"\n", b"\r"
 LONGEST = 64 << 10  # bytes of a line; a longer one is cut into lines
+MOST_CARRIED = 4 * LONGEST  # of a line with a node's name, or with a part of a trace
 QUIET = 1.0  # seconds after which the begin of a line is shown as a state
 ENDS = re.compile(rb"(\r?\n|\r)")
 
@@ -66,6 +67,9 @@ class CarriedPieces(Pieces):
         for line in lines:
             is_state = line.endswith(STATE)
             yield (line[:-1], STATE) if is_state else (line, LINE)
+        if len(self.rest) > MOST_CARRIED:  # it is no agent that speaks
+            yield self.rest, LINE
+            self.rest = b""
 
     def _show(self, text):
         return ()
@@ -78,9 +82,9 @@ class Tail(collections.deque):
 
     def append(self, line):
         super().append(line)
-        self.size += len(line)
+        self.size += len(line) + 1
         while self.size > LONGEST and len(self) > 1:
-            self.size -= len(self.popleft())
+            self.size -= len(self.popleft()) + 1
 
 
 def decoded(text):

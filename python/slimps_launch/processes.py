@@ -25,6 +25,7 @@ TO_WORKERS = (signal.SIGUSR1, signal.SIGUSR2)  # what they mean is for the progr
 # Seconds for workers to save after a signal: less than the 30 s after which Slurm, Kubernetes and
 # torchrun kill.
 SAVE_GRACE = 20.0
+REST_INTERVAL = 0.05  # seconds between two looks at what a process has left behind
 
 
 def next_of(events, seconds):
@@ -66,7 +67,7 @@ class Processes:
         self.guard = None
         self.handlers = {}  # those of the signals that are caught, as they were before
         self.until_put_back = contextlib.ExitStack()  # ports that are held, the reports' folder
-        self.signalled = False  # True once a signal has come
+        self.signalled = None  # the first signal that ends the job, once it has come
         self.reports = None  # the folder of the nodes' reports
         self.started = 0  # how many processes, each of which has a report of its own
 
@@ -131,7 +132,9 @@ class Processes:
 
     def _reap(self, node):
         status = node.process.wait()
-        if status != 0:
+        if self.signalled is not None:
+            self._await_rest(node)
+        elif status != 0:
             node.kill()  # who takes its place would meet what it has started, on its ports
         node.say_no_more()
         # Waits for its last lines; at most 1 s, since a grandchild may hold the pipe open.
@@ -139,6 +142,15 @@ class Processes:
         node.said = node.report  # the file goes with the job
         node.status = status
         self.events.put(node)
+
+    def _await_rest(self, node):
+        """Waits for the end of what a process has left behind, which was not told of the signal.
+
+        It may be the program behind a shell, which has time to save until kill_all().
+        """
+        node.signal_rest(self.signalled)
+        while node.has_rest():
+            time.sleep(REST_INTERVAL)
 
     def next_event(self, seconds):
         """Returns a Node that has ended, the number of a signal, or None if nothing came.
@@ -166,7 +178,8 @@ class Processes:
         """Makes signals events, until put_back(). Ignored ones stay ignored."""
 
         def note(number, _):
-            self.signalled = self.signalled or number in ENDING
+            if self.signalled is None and number in ENDING:
+                self.signalled = number
             self.events.put(number)
 
         self.handlers = {

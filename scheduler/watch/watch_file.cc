@@ -86,11 +86,9 @@ absl::Status WriteWatchFile(const std::string& path, const std::string& address,
                                   {"pid", getpid()},
                                   {"host", host},
                                   {"begun", Begun()}};
-  const mode_t before = umask(0077);  // the file has a secret
-  const absl::Status written = WriteFileDurably(
-      path, content.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
-  umask(before);
-  return Prefixed(written, "--watch_file");
+  const std::string text =
+      content.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  return Prefixed(WriteFileDurably(path, text), "--watch_file");
 }
 
 FormerPage ReadWatchFile(const std::string& path, const std::string& job_id) {

@@ -157,6 +157,7 @@ class RestartingAgentTest(folder_case.FolderCase):
         line = next(line for line in process.stdout if '"pid"' in line)
         pid = json.loads(line.split(" ", 2)[2])["pid"]
         self.assertTrue(eventually(lambda: proc_files.state_of(pid) == "T"))
+        self.tell(process, "end_if_stopped worker7")  # another agent's
         self.tell(process, "end_if_stopped server0")
         line = next(line for line in process.stdout if '"status"' in line)
         self.assertEqual(
@@ -174,6 +175,15 @@ class RestartingAgentTest(folder_case.FolderCase):
         self.assertIn("server0! oh\n", lines)
         self.tell(process, "signal 15")
         process.wait()
+
+    def test_a_report_that_is_none_holds_nobody_up(self):
+        node = job_node.Node("worker0", "worker", [])
+        node.report_file = self.path("report")
+        os.mkfifo(node.report_file)
+        self.assertEqual({}, node.report)
+        os.remove(node.report_file)
+        self.put("report", "[" * 100000)
+        self.assertEqual({}, node.report)
 
     def test_it_waits_for_the_word_of_the_launcher_after_a_failure(self):
         process = self.start("exit=3")

@@ -39,12 +39,16 @@ class JobFolderTest(folder_case.FolderCase):
             pass
         makers[0].kill()
         makers[0].wait()
+        others = ["slimps-job-7", "slimps-job-keys-another.machine-abcd_123"]
+        for name in others:
+            os.mkdir(os.path.join(parent, name))
         with job_folders.folder("keys", parent) as own:
-            self.assertEqual({made[1], own}, {os.path.join(parent, x) for x in os.listdir(parent)})
+            expected = {made[1], own, *(os.path.join(parent, name) for name in others)}
+            self.assertEqual(expected, {os.path.join(parent, x) for x in os.listdir(parent)})
             self.assertEqual(0o700, stat.S_IMODE(os.stat(own).st_mode))
         makers[1].communicate("\n")
         makers[0].communicate()
-        self.assertEqual([], os.listdir(parent))
+        self.assertEqual(others, sorted(os.listdir(parent)))
 
 
 class WritableTest(folder_case.FolderCase):

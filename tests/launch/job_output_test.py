@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The output of a job's processes: each byte that they wrote, when and where they wrote it."""
+"""The output of a job's processes: what they wrote, when and where they wrote it."""
 
 import contextlib
+import errno
 import io
 import os
 import pty
@@ -175,8 +176,11 @@ class PiecesTest(unittest.TestCase):
         tail = pieces.Tail()
         for number in range(3000):
             tail.append("%099d" % number)
-        self.assertEqual(pieces.LONGEST // 99, len(tail))
+        self.assertEqual(pieces.LONGEST // 100, len(tail))
         self.assertEqual("%099d" % 2999, tail[-1])
+        for _ in range(2 * pieces.LONGEST):
+            tail.append("")
+        self.assertEqual(pieces.LONGEST, len(tail))
 
     def test_text_is_made_of_bytes_and_bytes_of_text(self):
         every = bytes(range(256))
@@ -195,6 +199,13 @@ class OutputTest(unittest.TestCase):
             self.output.add(node, job_output.STDERR, b"step 1", pieces.LINE)
             self.assertEqual(["step 1"], list(node.last_errors))
         self.assertEqual("worker0| step 1\n", self.out.getvalue())
+
+    def test_a_terminal_that_is_gone_takes_nothing_and_is_told(self):
+        screen = self.output.screens[job_output.STDOUT]
+        screen.is_terminal = True
+        with mock.patch.object(screen, "fitting", side_effect=OSError(errno.EIO, "gone")):
+            self.output.add(self.nodes[0], 1, b"50 %", pieces.STATE)
+        self.assertEqual(errno.EIO, self.output.unsaid["printed"].errno)
 
     def test_of_many_states_a_file_gets_one_in_some_seconds(self):
         with mock.patch.object(job_output, "time") as clock:

@@ -51,6 +51,24 @@ def test_the_launcher_is_told_of_an_uncaught_exception_with_its_traceback(tmp_pa
     assert 'File "<string>", line 2, in <module>' in report["traceback"] and "luck" in said
 
 
+def test_the_launcher_is_not_told_of_an_exception_that_was_handled(tmp_path):
+    report, said = report_of(
+        tmp_path,
+        "import multiprocessing, subprocess, sys",
+        "from slimps import _open_stores",
+        "class Store:",
+        "    def close(self): print('closed', file=sys.stderr, flush=True)",
+        "def run(store=Store()): _open_stores.add(store)",
+        "subprocess.run([sys.executable, '-c', 'import slimps; raise ValueError()'])",
+        "try: {}[1]",
+        "except KeyError:",
+        "    child = multiprocessing.get_context('fork').Process(target=run)",
+        "    child.start(); child.join()",
+        "sys.exit(1)",
+    )
+    assert report == {} and "ValueError" in said and "closed" in said, said
+
+
 def test_the_launcher_is_told_of_the_slimps_error_that_led_to_an_exception(tmp_path):
     report, _ = report_of(
         tmp_path,

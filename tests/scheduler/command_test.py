@@ -119,7 +119,7 @@ class RunningTest(unittest.TestCase):
 
     def test_it_is_told_by_stdin_which_worker_has_ended(self):
         process, _ = self.start("--ends_from_stdin", stdin=subprocess.PIPE)
-        output, _ = process.communicate("ended 0\n", timeout=DEADLINE)
+        output, _ = process.communicate("ended 0 7\n", timeout=DEADLINE)
         self.assertEqual(1, process.returncode)
         self.assertIn("worker 0 has ended before all nodes had joined", output)
 

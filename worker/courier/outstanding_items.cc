@@ -11,6 +11,9 @@
 namespace slimps {
 namespace {
 
+// How long an answer is awaited from a server that answers others, until it is asked again.
+constexpr absl::Duration kLongestPostponement = absl::Seconds(30);
+
 // After a server's refusal for want of room the item waits before the next try. The wait begins
 // here and doubles with each refusal, this many times at most.
 constexpr absl::Duration kFirstDeferral = absl::Milliseconds(100);
@@ -153,7 +156,7 @@ bool OutstandingItems::Defer(uint64_t ticket, const absl::Status& refusal, Stead
 bool OutstandingItems::AnswersCome(const OutstandingItem& item, SteadyTime now) const {
   const bool asked = item.handed_over != SteadyTime::InfinitePast();
   return asked && now - heard_[item.server] < retry_interval_ &&
-         now - item.dispatched < timeout_ / 2;
+         now - item.dispatched < std::min(timeout_ / 2, kLongestPostponement);
 }
 
 std::set<uint64_t> OutstandingItems::TakeResends(const std::vector<uint64_t>& due, SteadyTime now) {

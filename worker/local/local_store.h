@@ -86,6 +86,9 @@ class LocalStore final : public KVStore {
   absl::Status Close() override;
   void Abort(const absl::Status& why) override;
   uint32_t rank() const override { return 0; }
+  absl::Duration timeout() const override {
+    return options_.timeout == absl::ZeroDuration() ? KVStore::timeout() : options_.timeout;
+  }
   uint32_t num_workers() const override { return 1; }
   std::string type() const override { return type_; }
   StoreTotals totals() const override;

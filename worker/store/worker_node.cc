@@ -48,7 +48,11 @@ MembershipOptions MakeMembershipOptions(const KVStoreOptions& options,
 // Makes `timeout` the job's if the worker has none of its own, and no shorter than the job allows.
 void SettleTimeout(const wire::Welcome& welcome, absl::Duration* timeout) {
   if (*timeout == absl::ZeroDuration()) *timeout = absl::Milliseconds(welcome.timeout_ms());
-  *timeout = std::max(*timeout, absl::Milliseconds(welcome.least_timeout_ms()));
+  const absl::Duration least = absl::Milliseconds(welcome.least_timeout_ms());
+  if (*timeout >= least) return;
+  LOG(INFO) << "timeout_s is " << absl::ToDoubleSeconds(*timeout) << ", and the job waits for "
+            << "processes that died: calls wait " << absl::ToDoubleSeconds(least) << " s";
+  *timeout = least;
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 in turn: first the servers, then the workers. Workers are numbered host by host."""
 
 import collections
+import os
 import re
 
 from slimps_launch import errors
@@ -17,7 +18,7 @@ def read(path):
     LaunchError: the file cannot be read, or a line is something else.
     """
     try:
-        with open(path, encoding="utf-8") as lines:
+        with open(os.path.expanduser(path), encoding="utf-8") as lines:
             return parse(lines, path)
     except (OSError, UnicodeDecodeError) as error:
         raise errors.LaunchError(

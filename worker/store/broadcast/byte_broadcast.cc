@@ -17,6 +17,8 @@ namespace slimps {
 namespace {
 
 constexpr size_t kChunkBytes = size_t{1} << 20;
+// All take part in a passage, so nobody waits for long, unless a process has died in its midst.
+constexpr absl::Duration kLongestChunk = absl::Minutes(5);
 constexpr char kWhat[] = "a broadcast of bytes";
 constexpr size_t kNumbersEach = 3;  // what rank 0 says of a buffer: size, halves of its hash
 
@@ -200,7 +202,7 @@ absl::StatusOr<std::vector<bool>> BroadcastBytes(std::span<const std::span<std::
   if (stream.bytes() == 0 || (!gives && !takes)) return written;
   const Passage passage{
       .node = node,
-      .timeout = options.timeout,
+      .timeout = std::min(options.timeout, kLongestChunk),
       .stream = &stream,
       .broadcast = static_cast<uint64_t>(rank_0[0]),
       .takers = static_cast<uint32_t>(all[0]),
