@@ -64,9 +64,11 @@ def interface_of(address):
 
 
 def resolve(host):
-    """Returns the address of a host. LaunchError: no such host is known here."""
+    """Returns the address of a host; one of the loopback only if it has no other, since Debian
+    gives 127.0.1.1 to a machine's own name. LaunchError: no such host is known here."""
     try:
-        return socket.getaddrinfo(host, None, socket.AF_INET, socket.SOCK_STREAM)[0][4][0]
+        found = socket.getaddrinfo(host, None, socket.AF_INET, socket.SOCK_STREAM)
+        return sorted((address[0] for *_, address in found), key=is_loopback)[0]
     except (OSError, UnicodeError) as error:  # UnicodeError: it is no name of a host
         why = getattr(error, "strerror", None) or error
         with contextlib.suppress(OSError, UnicodeError):

@@ -266,6 +266,12 @@ class NetworkTest(unittest.TestCase):
         with self.assertRaisesRegex(errors.LaunchError, r"host a\.\.b is not known here \(enc"):
             network.resolve("a..b")
 
+    def test_a_machines_own_name_is_of_the_loopback_only_if_it_has_no_other_address(self):
+        for addresses in (["127.0.1.1", "10.77.0.1"], ["127.0.1.1"]):
+            found = [(None, None, 6, "", (address, 0)) for address in addresses]
+            with mock.patch.object(network.socket, "getaddrinfo", return_value=found):
+                self.assertEqual(addresses[-1], network.resolve("node1"))
+
     def test_a_name_that_begins_as_an_interfaces_is_another(self):
         with mock.patch.object(network.socket, "if_nametoindex", side_effect=OSError):
             with self.assertRaisesRegex(errors.LaunchError, "no interface of that name"):
