@@ -164,7 +164,7 @@ class Worker final {
     }
     ExchangeOptions options{.timeout = store_.timeout(), .backup = BackupModelOptions()};
     options.backup->updater.learning_rate = kLearningRate;
-    auto exchange = MakeBackupExchange(&store_, parameters, options, {});
+    auto exchange = MakeExchange(&store_, parameters, options, {});
     ASSERT_STATUS_OK(exchange.status());
     for (int round = 1; round <= rounds_; ++round) {
       ASSERT_STATUS_OK((*exchange)->BeginStep());

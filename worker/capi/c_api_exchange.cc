@@ -21,7 +21,6 @@ namespace {
 // Shared with calls under way.
 struct Exchange {
   std::vector<Parameter> parameters;
-  bool copies_from_gpus = false;             // a gradient's push waits for a GPU
   std::unique_ptr<WeightExchange> exchange;  // uses `parameters`
 };
 
@@ -65,6 +64,7 @@ absl::StatusOr<ExchangeOptions> ToOptions(const slimps_exchange_settings* given)
                           ReadSized<slimps_exchange_settings>("settings", given));
   SLIMPS_RETURN_IF_ERROR(CheckChoice("settings.backup_model", settings.backup_model, 1));
   SLIMPS_RETURN_IF_ERROR(CheckChoice("settings.skip_non_finite", settings.skip_non_finite, 1));
+  SLIMPS_RETURN_IF_ERROR(CheckChoice("settings.overlap_forward", settings.overlap_forward, 1));
   if (!(settings.timeout_s >= 0)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "settings.timeout_s: expected a number of seconds or 0, got ", settings.timeout_s));
@@ -72,7 +72,8 @@ absl::StatusOr<ExchangeOptions> ToOptions(const slimps_exchange_settings* given)
   ExchangeOptions options{
       .non_finite = settings.skip_non_finite == 1 ? NonFinite::kSkip : NonFinite::kStop,
       .clip_norm = settings.clip_norm,
-      .timeout = absl::Seconds(settings.timeout_s)};
+      .timeout = absl::Seconds(settings.timeout_s),
+      .overlap_forward = settings.overlap_forward == 1};
   if (!(settings.local_lr >= 0) || (settings.local_lr > 0 && settings.backup_model == 0)) {
     return absl::InvalidArgumentError(
         absl::StrCat("settings.local_lr: expected 0 or, for the backup model's step, a learning "
@@ -99,7 +100,6 @@ absl::StatusOr<Plan> ToPlan(const slimps_parameter* parameters, size_t count,
   SLIMPS_RETURN_IF_ERROR(CheckPointer("optimizer", optimizer));
   plan.optimizer = optimizer->spec;
   SLIMPS_ASSIGN_OR_RETURN(plan.options, ToOptions(settings));
-  plan.state->copies_from_gpus = plan.options.copies_from_gpus();
   return plan;
 }
 
@@ -152,9 +152,9 @@ slimps_status PushGradient(const char* function, slimps_exchange* exchange, size
                            const float* gradient, size_t elements, FindPlace place) {
   const auto check = [=](const Exchange& one) -> absl::StatusOr<bool> {
     SLIMPS_RETURN_IF_ERROR(CheckIndex(one, index));
-    SLIMPS_ASSIGN_OR_RETURN(const Place at, place());
+    SLIMPS_RETURN_IF_ERROR(place().status());
     SLIMPS_RETURN_IF_ERROR(ToSpan("gradient", gradient, elements).status());
-    return one.copies_from_gpus && !at.on_host();
+    return false;
   };
   return PushPart(function, exchange, elements, check, [=](WeightExchange* one) -> absl::Status {
     SLIMPS_ASSIGN_OR_RETURN(const Place at, place());
@@ -246,6 +246,14 @@ slimps_status slimps_exchange_rows(slimps_exchange* exchange, size_t index, cons
 
 slimps_status slimps_exchange_end_step(slimps_exchange* exchange) {
   return AwaitStep(__func__, exchange, [](WeightExchange* one) { return one->EndStep(); });
+}
+
+slimps_status slimps_exchange_await_weights(slimps_exchange* exchange, size_t index) {
+  const slimps_status known = AskExchange(
+      __func__, exchange, [=](const Exchange& one) { return slimps::CheckIndex(one, index); });
+  if (known != SLIMPS_OK) return known;
+  return AwaitStep(__func__, exchange,
+                   [=](WeightExchange* one) { return one->AwaitWeights(index); });
 }
 
 slimps_status slimps_exchange_set_hyper(slimps_exchange* exchange, size_t index,

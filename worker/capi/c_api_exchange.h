@@ -52,10 +52,13 @@ typedef struct slimps_exchange_settings {
   double local_lr;         /* learning rate of the backup model's step; 0: the optimizer's */
   double timeout_s;        /* for one wait for weights; 0: a little longer than slimps_timeout */
   double clip_norm;        /* slimps_exchange_set_clip_norm; 0: none. Since 1.10 */
+  int32_t overlap_forward; /* 1: a step's end does not wait for weights, and
+                              slimps_exchange_await_weights does. Since 1.10 */
+  int32_t reserved;        /* 0 */
 } slimps_exchange_settings;
 
 #define SLIMPS_EXCHANGE_SETTINGS \
-  { sizeof(slimps_exchange_settings), 0, 0, 0, 60, 0 }
+  { sizeof(slimps_exchange_settings), 0, 0, 0, 60, 0, 0, 0 }
 
 typedef struct slimps_exchange slimps_exchange;
 
@@ -81,8 +84,7 @@ SLIMPS_API slimps_status slimps_exchange_gradient(slimps_exchange* exchange, siz
                                                   const float* gradient, size_t elements);
 
 /* Same, of an array that lies where `place` says (slimps_item has the terms): it is read after the
- * work that its stream has been given, and this does not wait for that. But the backup model and
- * skip_non_finite need a copy on the host at once, so then this waits. NULL: on the host. Since
+ * work that its stream has been given, and this does not wait for that. NULL: on the host. Since
  * 1.4. */
 SLIMPS_API slimps_status slimps_exchange_gradient_at(slimps_exchange* exchange, size_t index,
                                                      const float* gradient, size_t elements,
@@ -108,6 +110,11 @@ SLIMPS_API slimps_status slimps_exchange_rows(slimps_exchange* exchange, size_t 
 
 /* Ends the step and returns its first error. A parameter without a gradient contributes nothing. */
 SLIMPS_API slimps_status slimps_exchange_end_step(slimps_exchange* exchange);
+
+/* With overlap_forward, waits until parameter `index` holds the step's weights, and returns the
+ * first error of the step before. Otherwise they are there. Since 1.10.
+ * OUT_OF_RANGE: no such parameter. */
+SLIMPS_API slimps_status slimps_exchange_await_weights(slimps_exchange* exchange, size_t index);
 
 /* Sets one parameter's learning rate, weight decay and momentum, as slimps_set_hyper_with_momentum
  * takes them, from its next gradient on, at the servers and in the local step. Every worker makes

@@ -90,9 +90,7 @@ GradientPusher::GradientPusher(KVStore* store, std::span<const Parameter> parame
       options_(options),
       loans_(std::make_shared<Loans>(parameters.size())),
       rounds_are_counted_(store->type() != "dist_async"),
-      pushed_(parameters.size()),
-      contributed_(parameters.size()),
-      is_copied_(parameters.size()) {
+      contributed_(parameters.size()) {
   for (const Parameter& parameter : parameters) {
     keys_.emplace_back(parameter.name);
     elements_.push_back(parameter.values.size());
@@ -100,9 +98,7 @@ GradientPusher::GradientPusher(KVStore* store, std::span<const Parameter> parame
 }
 
 void GradientPusher::BeginRound() {
-  pushed_.assign(pushed_.size(), Pushed());
   contributed_.assign(contributed_.size(), false);
-  is_copied_.assign(is_copied_.size(), false);
   loans_->BeginRound();
   first_push_ = SteadyTime::InfiniteFuture();
   status_ = absl::OkStatus();
@@ -110,23 +106,12 @@ void GradientPusher::BeginRound() {
   measuring_ = store_->measuring();
 }
 
-void GradientPusher::OnGradient(size_t index, std::span<const float> gradient, const Place& place) {
-  HeldBack one{.index = index, .gradient = gradient, .place = place};
-  if (!status_.ok()) return;
-  if (!place.on_host() && !lends()) {
-    absl::StatusOr<HostValues> on_host = BringToHost(one);
-    status_ = on_host.status();
-    if (!status_.ok()) return;
-    one.copy = std::make_shared<const HostValues>(*std::move(on_host));
-    one.gradient = one.copy->span();
-    one.place = {};
-    is_copied_[index] = true;
-  }
-  if (measuring_) {
-    held_back_.push_back(one);
-  } else {
-    Push(one);
-  }
+bool GradientPusher::OnGradient(size_t index, std::span<const float> gradient, const Place& place,
+                                std::shared_ptr<const void> owner) {
+  HeldBack one{index, gradient, place, std::move(owner)};
+  if (!status_.ok() || !measuring_) return Push(one);
+  held_back_.push_back(std::move(one));
+  return false;
 }
 
 absl::StatusOr<HostValues> GradientPusher::BringToHost(const HeldBack& one) const {
@@ -136,35 +121,34 @@ absl::StatusOr<HostValues> GradientPusher::BringToHost(const HeldBack& one) cons
                   absl::StrCat("gradient of key ", keys_[one.index].typed_name()));
 }
 
-bool GradientPusher::IsRead(size_t index) const {
-  return is_copied_[index] || loans_->IsOver(index);
-}
+bool GradientPusher::IsRead(size_t index) const { return loans_->IsOver(index); }
 
-void GradientPusher::Push(const HeldBack& one) {
-  if (!status_.ok()) return;
+bool GradientPusher::Push(const HeldBack& one) {
+  if (!status_.ok()) return false;
   Begin();
-  const auto& [index, gradient, place, copy] = one;
+  const size_t index = one.index;
+  const std::span<const float> gradient = one.gradient;
   if (gradient.size() != elements_[index]) {
     status_ = absl::InvalidArgumentError(absl::StrCat("gradient of key ", keys_[index].typed_name(),
                                                       ": expected ", elements_[index],
                                                       " elements, got ", gradient.size()));
-    return;
+    return false;
   }
-  // A copy may be freed when it has been pushed.
-  const bool lend = lends() && copy == nullptr;
-  if (!IsPushed(lend ? Lend(one) : store_->Push(keys_[index], gradient, PriorityOf(index)))) {
-    return;
+  if (!IsPushed(lends() ? Lend(one) : store_->Push(keys_[index], gradient, PriorityOf(index)))) {
+    return false;
   }
-  if (copy == nullptr || options_.keeps_copies) pushed_[index] = {gradient, copy};
   contributed_[index] = true;
+  return true;
 }
 
 absl::Status GradientPusher::Lend(const HeldBack& one) {
   std::vector<LentGradient> lent = {
       {.values = one.gradient,
        .place = one.place,
-       .returned = [loans = loans_, index = one.index, loan = loans_->Add(one.index)](
-                       const absl::Status& given_back) { loans->End(index, loan, given_back); }}};
+       .returned = [loans = loans_, index = one.index, loan = loans_->Add(one.index),
+                    owner = one.owner](const absl::Status& given_back) {
+         loans->End(index, loan, given_back);
+       }}};
   const absl::Status pushed =
       store_->PushLent(keys_[one.index], std::move(lent), PriorityOf(one.index));
   if (!pushed.ok()) loans_->Drop();
@@ -182,7 +166,6 @@ void GradientPusher::OnRows(size_t index, std::span<const int64_t> rows,
   if (!status_.ok()) return;
   const std::span<const float> found = on_host->span();
   const absl::Status pushed = store_->PushRowSparse(keys_[index], rows, found, PriorityOf(index));
-  is_copied_[index] = !place.on_host();
   if (absl::IsInvalidArgument(pushed) &&
       AreSumsFinite(found, store_->push_treatment().grad_scale)) {
     status_ = pushed;  // the rows make no sense, whatever their values are
@@ -239,10 +222,8 @@ absl::Status GradientPusher::AwaitNorm() {
 }
 
 absl::Status GradientPusher::EndRound() {
-  for (HeldBack& one : held_back_) {
-    Push(one);
-    one.copy = nullptr;
-  }
+  for (const HeldBack& one : held_back_) Push(one);
+  held_back_.clear();
   SLIMPS_RETURN_IF_ERROR(status_);
   for (size_t i = 0; rounds_are_counted_ && i < keys_.size(); ++i) {
     if (!contributed_[i]) SLIMPS_RETURN_IF_ERROR(store_->PushNothing(keys_[i]));

@@ -42,8 +42,6 @@ struct PushOptions {
   // Lends gradients to the store instead of letting it copy them (KVStore::PushLent). With kSkip
   // they are copied, since a gradient on loan is found to be non-finite too late to skip it.
   bool lend = false;
-  // Keeps what was copied from a GPU until Release, for callers that ask for pushed().
-  bool keeps_copies = false;
   absl::Duration timeout = absl::Seconds(60);  // of AwaitLoans and AwaitNorm
   const Clock* clock = MachineClock();
 };
@@ -69,19 +67,26 @@ class GradientPusher final {
   [[nodiscard]] absl::Status SetClipNorm(double norm);
 
   // Pushes the gradient, or holds it back until EndRound if pushes are measured. Errors are kept
-  // for EndRound. A gradient on a GPU is copied to the host first, which this waits for, where it
-  // cannot be lent: without `lend`, or with NonFinite::kSkip.
+  // for EndRound. Returns true if the gradient was pushed. `owner` is kept as long as the gradient
+  // may be read; null: the caller keeps it.
   // REQUIRES: `gradient` stays valid and unchanged until EndRound and, with `lend`, AwaitLoans have
-  // returned, or until IsRead(index) is true.
-  void OnGradient(size_t index, std::span<const float> gradient, const Place& place = {});
+  // returned, or until IsRead(index) is true. It is on the host, or lends().
+  bool OnGradient(size_t index, std::span<const float> gradient, const Place& place = {},
+                  std::shared_ptr<const void> owner = nullptr);
+
+  // Keeps the first error for EndRound.
+  void Fail(const absl::Status& why) { status_.Update(why); }
+
+  // True if gradients are lent, and not copied.
+  bool lends() const { return options_.lend && options_.non_finite == NonFinite::kStop; }
 
   // Pushes a gradient that is zero but for `rows` (KVStore::PushRowSparse), at once. Keeps errors
   // for EndRound. Values on a GPU are copied to the host first.
   void OnRows(size_t index, std::span<const int64_t> rows, std::span<const float> values,
               const Place& place = {});
 
-  // Returns true if a gradient of this round is no longer read: its loan is over, or it was copied
-  // from a GPU. False: it may be read, or there was none.
+  // Returns true if the loan of a gradient of this round is over. False: it may be read, or there
+  // was none.
   bool IsRead(size_t index) const;
 
   // Pushes what was held back, and contributes nothing for the other parameters. With a clip norm,
@@ -93,6 +98,7 @@ class GradientPusher final {
   // DeadlineExceeded: some worker did not push some key.
   [[nodiscard]] absl::Status AwaitNorm();
 
+  double clip_norm() const { return clip_norm_; }
   const Clipping& clipping() const { return clipping_; }
 
   // Waits until the store has given back every gradient, and returns an error that one came back
@@ -104,13 +110,8 @@ class GradientPusher final {
   const Key& key(size_t index) const { return keys_[index]; }
   size_t size() const { return keys_.size(); }
 
-  // Returns the whole gradient that was pushed in this round; empty if none was, or if it was a
-  // copy from a GPU and copies are not kept. The view is valid until the next round begins or
-  // Release, as long as the model keeps its gradients.
-  std::span<const float> pushed(size_t index) const { return pushed_[index].gradient; }
-
-  // Frees what was copied from a GPU for pushed().
-  void Release(size_t index) { pushed_[index] = {}; }
+  // True if a gradient or rows of the parameter were pushed in this round.
+  bool contributed(size_t index) const { return contributed_[index]; }
 
   // Returns when the round's first gradient was pushed; InfiniteFuture before that.
   SteadyTime first_push() const { return first_push_; }
@@ -119,24 +120,16 @@ class GradientPusher final {
   bool measuring() const { return measuring_; }
 
  private:
-  // A copy from a GPU lives as long as it may be read: pinned memory is scarce.
-  using Copy = std::shared_ptr<const HostValues>;
   struct HeldBack {
     size_t index;
     std::span<const float> gradient;
-    Place place;
-    Copy copy = nullptr;  // holds `gradient`; null: the caller does
-  };
-  struct Pushed {
-    std::span<const float> gradient;
-    Copy copy;
+    Place place = {};
+    std::shared_ptr<const void> owner = nullptr;
   };
 
-  void Push(const HeldBack& one);
+  bool Push(const HeldBack& one);
   absl::Status Lend(const HeldBack& one);
-  // True if gradients are lent, and not copied.
-  bool lends() const { return options_.lend && options_.non_finite == NonFinite::kStop; }
-  // Returns the gradient on the host. Errors name the key.
+  // Returns the rows' values on the host. Errors name the key.
   absl::StatusOr<HostValues> BringToHost(const HeldBack& one) const;
   // Notes the time of the round's first push.
   void Begin();
@@ -152,9 +145,7 @@ class GradientPusher final {
   const bool rounds_are_counted_;       // dist_async has no rounds that could be left open
   std::vector<Key> keys_;
   std::vector<size_t> elements_;
-  std::vector<Pushed> pushed_;
   std::vector<bool> contributed_;
-  std::vector<bool> is_copied_;  // of a GPU's gradients: read already, in this round
   // True in a round whose pushes are measured. They wait until backward has ended, so that they
   // have the machine to themselves.
   bool measuring_ = false;

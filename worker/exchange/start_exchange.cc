@@ -144,19 +144,14 @@ absl::StatusOr<std::unique_ptr<WeightExchange>> StartExchange(KVStore* store,
   SLIMPS_RETURN_IF_ERROR(CheckCanTrain(*store, optimizer, options));
   SLIMPS_ASSIGN_OR_RETURN(const LoadedCheckpoint resumed,
                           InitParameters(optimizer, parameters, options, store));
-  std::unique_ptr<WeightExchange> exchange;
-  if (options.backup.has_value()) {
+  if (options.backup.has_value() && options.backup->updater.moments == Moments::kServers) {
     LocalUpdaterOptions& updater = options.backup->updater;
-    if (updater.moments == Moments::kServers) {
-      updater = LocalStepOf(optimizer, *store);
-      updater.loc_lr = given.backup->updater.loc_lr;
-      updater.threads = given.backup->updater.threads;
-    }
-    SLIMPS_ASSIGN_OR_RETURN(exchange,
-                            MakeBackupExchange(store, parameters, options, optimizer, resumed));
-  } else {
-    exchange = MakeSyncExchange(store, parameters, options, resumed);
+    updater = LocalStepOf(optimizer, *store);
+    updater.loc_lr = given.backup->updater.loc_lr;
+    updater.threads = given.backup->updater.threads;
   }
+  SLIMPS_ASSIGN_OR_RETURN(std::unique_ptr<WeightExchange> exchange,
+                          MakeExchange(store, parameters, options, optimizer, resumed));
   if (options.clip_norm != 0) SLIMPS_RETURN_IF_ERROR(exchange->SetClipNorm(options.clip_norm));
   // No worker's first step is timed while others still wait for their first weights.
   SLIMPS_RETURN_IF_ERROR(store->Barrier());

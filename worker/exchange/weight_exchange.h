@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // WeightExchange: how gradients leave and weights come back, one round per training step. Two ways:
 //
-//   synchronous    compute on w_i | push | pull w_(i+1) and wait for it
+//   synchronous    compute on w_i | push | wait for w_(i+1)
 //   backup model   compute on w_loc(i) | push | wait for w_i | w_loc(i+1) = w_i - local step;
-//                  the pull of w_(i+1) goes on behind the next step's compute
+//                  w_(i+1) arrives behind the next step's compute
+//
+// Each tensor goes this way for itself: it is pulled, or stepped locally, as soon as its gradient
+// has been pushed, while backward goes on with the others (next_weights.h).
 //
 //   auto exchange = StartExchange(store, parameters, optimizer, options);   // collective
 //   (*exchange)->BeginStep();       // the model's parameters hold this step's weights
@@ -22,14 +25,18 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "backup_model/backup_model.h"
+#include "proto/base/mutex.h"
 #include "proto/slimps.pb.h"
 #include "worker/device/place.h"
 #include "worker/exchange/gradient_pusher.h"
+#include "worker/exchange/host_copies.h"
+#include "worker/exchange/next_weights.h"
 #include "worker/exchange/parameter.h"
 #include "worker/kvstore.h"
 
@@ -49,6 +56,9 @@ struct ExchangeOptions {
   // For one wait for weights. Zero: a little longer than the store's, whose error says more and so
   // comes first.
   absl::Duration timeout = absl::ZeroDuration();
+  // True: EndStep does not wait for weights, but for local steps alone. AwaitWeights waits for a
+  // parameter before forward reads it.
+  bool overlap_forward = false;
   // nullopt: synchronous. If its updater's moments are the servers', StartExchange replaces the
   // updater by LocalStepOf, and keeps its loc_lr and threads.
   std::optional<BackupModelOptions> backup = std::nullopt;
@@ -56,7 +66,8 @@ struct ExchangeOptions {
   std::string resume;
   const Clock* clock = MachineClock();
 
-  // True if OnGradient waits for a copy of what lies on a GPU.
+  // True if gradients on a GPU are copied before they are pushed: a local step reads them on the
+  // host, as does the check whether to skip them.
   bool copies_from_gpus() const { return backup.has_value() || non_finite == NonFinite::kSkip; }
 };
 
@@ -66,19 +77,19 @@ inline BackupModelOptions MirroringBackup(std::optional<double> loc_lr = std::nu
 }
 
 // Owned by the training thread.
-class WeightExchange {
+class WeightExchange final {
  public:
-  virtual ~WeightExchange() = default;
+  // Waits until no gradient is read any more.
+  ~WeightExchange();
 
-  // Begins a step. On success the parameters hold the step's weights; those on a GPU, for the work
-  // that their stream is given from then on.
-  [[nodiscard]] virtual absl::Status BeginStep() = 0;
+  // Begins a step. On success the parameters hold the step's weights, unless AwaitWeights has to be
+  // called; those on a GPU, for the work that their stream is given from then on.
+  [[nodiscard]] absl::Status BeginStep();
 
   // Pushes a gradient. Keeps errors for EndStep. On a GPU, it is read after the work that its
-  // stream has been given. This waits for that only with options that need a copy on the host at
-  // once (ExchangeOptions::copies_from_gpus).
+  // stream has been given, for which this does not wait.
   // REQUIRES: `gradient` stays as it is until EndStep returns or IsRead(index) is true.
-  virtual void OnGradient(size_t index, std::span<const float> gradient, const Place& place) = 0;
+  void OnGradient(size_t index, std::span<const float> gradient, const Place& place);
   void OnGradient(size_t index, std::span<const float> gradient) {
     OnGradient(index, gradient, Place());
   }
@@ -87,8 +98,8 @@ class WeightExchange {
   // values may lie on a GPU, and this waits for their copy. The
   // servers then step these rows alone, unless another worker pushes a whole gradient.
   // Unimplemented: the backup model, whose local step needs whole gradients. Nothing was pushed.
-  [[nodiscard]] virtual absl::Status OnRows(size_t index, std::span<const int64_t> rows,
-                                            std::span<const float> values, const Place& place) = 0;
+  [[nodiscard]] absl::Status OnRows(size_t index, std::span<const int64_t> rows,
+                                    std::span<const float> values, const Place& place);
   [[nodiscard]] absl::Status OnRows(size_t index, std::span<const int64_t> rows,
                                     std::span<const float> values) {
     return OnRows(index, rows, values, Place());
@@ -96,18 +107,23 @@ class WeightExchange {
 
   // Returns true if this step no longer reads the gradient of this parameter, which is on a GPU or
   // on loan: its memory may be used for something else. Says nothing, by false, of others.
-  virtual bool IsRead(size_t index) const = 0;
+  bool IsRead(size_t index) const;
 
-  // Ends the step: pushes the rest and exchanges the weights as described above. Returns the step's
-  // first error.
-  [[nodiscard]] virtual absl::Status EndStep() = 0;
+  // Ends the step: pushes the rest, and writes the next step's weights to the parameters as soon as
+  // they are there. Returns the step's first error, when all are written; with overlap_forward,
+  // when no gradient is read any more.
+  [[nodiscard]] absl::Status EndStep();
+
+  // Waits until the parameter holds this step's weights, with overlap_forward. Returns the first
+  // error of the step before.
+  [[nodiscard]] absl::Status AwaitWeights(size_t index);
 
   // Sets the numbers of one parameter from the next OnGradient on. They replace the optimizer's, at
   // the servers and in the local step. A loc_lr keeps its proportion to the learning rate. The
   // momentum of a codec stays.
   // REQUIRES: every worker makes the same call.
   // InvalidArgument: a number is out of range (hyper.h).
-  [[nodiscard]] virtual absl::Status SetHyper(size_t index, const Hyper& hyper) = 0;
+  [[nodiscard]] absl::Status SetHyper(size_t index, const Hyper& hyper);
 
   // Bounds the norm of the workers' mean gradient, of all parameters together, from the next step
   // on, as torch.nn.utils.clip_grad_norm_ does; 0: no bound. A step with a norm that is not finite
@@ -115,24 +131,62 @@ class WeightExchange {
   // arrived. The backup model's local step uses what the newest known mean was multiplied by.
   // REQUIRES: no gradient of the step under way was pushed. Every worker makes the same call.
   // InvalidArgument: negative or not finite; not dist_sync; onebit_adam, or a codec of votes.
-  [[nodiscard]] virtual absl::Status SetClipNorm(double norm) = 0;
+  [[nodiscard]] absl::Status SetClipNorm(double norm);
 
   // Returns what became of clipped steps: in a synchronous exchange up to the newest, with the
   // backup model up to the one before.
-  virtual const Clipping& clipping() const = 0;
+  Clipping clipping() const;
 
   // Waits for the weights after the newest finished step. The parameters hold them until the next
   // BeginStep.
-  [[nodiscard]] virtual absl::Status Drain() = 0;
+  [[nodiscard]] absl::Status Drain();
 
   // Saves the job in `folder` (KVStore::Save) with this exchange's own state, between two steps.
   // Collective. Errors: KVStore::Save's.
-  [[nodiscard]] virtual absl::Status Save(const std::string& folder) = 0;
+  [[nodiscard]] absl::Status Save(const std::string& folder);
 
   // Returns how many steps are finished, those before ExchangeOptions.resume included.
-  virtual size_t steps() const = 0;
+  size_t steps() const;
 
-  virtual ExchangeTimes times() const = 0;
+  ExchangeTimes times() const;
+
+ private:
+  friend absl::StatusOr<std::unique_ptr<WeightExchange>> MakeExchange(
+      KVStore* store, std::span<const Parameter> parameters, const ExchangeOptions& options,
+      const wire::OptimizerSpec& optimizer, const LoadedCheckpoint& resumed);
+
+  WeightExchange(KVStore* store, std::span<const Parameter> parameters,
+                 std::vector<NextTensor> tensors, const ExchangeOptions& options,
+                 std::shared_ptr<BackupModel> backup, const wire::OptimizerSpec& optimizer,
+                 int64_t finished);
+
+  // Pushes a gradient on the host, or one that is lent.
+  void Push(size_t index, OwnedGradient gradient, const Place& place);
+  absl::Status ExchangeRound();
+  // Returns what the local step's gradient is multiplied by, as the newest known mean gradient was.
+  double LocalScale() const;
+  absl::Status AwaitWritten();
+  SteadyTime Deadline() const { return options_.clock->Now() + options_.timeout; }
+
+  KVStore* const store_;
+  const std::span<const Parameter> parameters_;
+  const ExchangeOptions options_;
+  const std::shared_ptr<BackupModel> backup_;  // null: synchronous
+  const wire::OptimizerSpec optimizer_;        // the servers'
+  const std::shared_ptr<NextWeights> next_;
+  int64_t iteration_;   // the iteration that was begun last
+  int64_t finished_;    // and ended
+  bool is_written_;     // the parameters hold the weights of iteration finished_ + 1
+  bool early_ = false;  // what is pushed goes on at once, during backward
+  // The first pushes of the newest round that has ended, and of the round before.
+  SteadyTime newest_push_ = SteadyTime::InfiniteFuture();
+  SteadyTime former_push_ = SteadyTime::InfiniteFuture();
+  ExchangeTimes times_;
+
+  mutable Mutex mutex_;  // of a step's pushes
+  GradientPusher pusher_ ABSL_GUARDED_BY(mutex_);
+  std::vector<OwnedGradient> gradients_ ABSL_GUARDED_BY(mutex_);  // of this step; for local steps
+  HostCopies copies_;  // declared last: its thread pushes
 };
 
 // Declares the parameters, sets the servers' `optimizer`, gives every worker rank 0's values, and
@@ -157,17 +211,12 @@ class WeightExchange {
 //   step.
 LocalUpdaterOptions LocalStepOf(const wire::OptimizerSpec& optimizer, const KVStore& store);
 
-// Make the two kinds of exchange, which go on from `resumed`.
+// Makes an exchange that goes on from `resumed`. `optimizer` is the servers'. With the backup model
+// it starts from the parameters' present values as version resumed.rounds, and the local learning
+// rate follows the optimizer's schedule.
 // REQUIRES: every parameter's key is initialised.
-std::unique_ptr<WeightExchange> MakeSyncExchange(KVStore* store,
-                                                 std::span<const Parameter> parameters,
-                                                 const ExchangeOptions& options,
-                                                 const LoadedCheckpoint& resumed = {});
-
-// Starts from the parameters' present values as version resumed.rounds. `optimizer` is the
-// servers'. The local learning rate follows its schedule.
-// REQUIRES: options.backup is set.
-[[nodiscard]] absl::StatusOr<std::unique_ptr<WeightExchange>> MakeBackupExchange(
+// InvalidArgument: as StartExchange.
+[[nodiscard]] absl::StatusOr<std::unique_ptr<WeightExchange>> MakeExchange(
     KVStore* store, std::span<const Parameter> parameters, const ExchangeOptions& options,
     const wire::OptimizerSpec& optimizer, const LoadedCheckpoint& resumed = {});
 

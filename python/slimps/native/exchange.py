@@ -32,6 +32,7 @@ class ExchangeSettings:
     local_lr: Optional[float] = None  # of that step, above 0; None: the optimizer's
     skip_non_finite: bool = False  # False: NaN and infinity end the step with an error
     timeout_s: float = 0.0  # of one wait for weights; 0: a little longer than the store's
+    overlap_forward: bool = False  # end_step does not wait for weights, await_weights does
     clip_norm: Optional[float] = None  # bound on the mean gradient's norm, above 0; None: none
 
 
@@ -94,6 +95,7 @@ class Exchange:
             settings.local_lr or 0.0,
             settings.timeout_s,
             settings.clip_norm or 0.0,
+            settings.overlap_forward,
         )
         self._run(
             lib.slimps_exchange_create,
@@ -155,6 +157,10 @@ class Exchange:
             raise
         finally:
             self._gradients, self._on_loan = [], collections.deque()
+
+    def await_weights(self, index: int) -> None:
+        """Waits until a parameter holds the step's weights, with overlap_forward."""
+        self._run(lib.slimps_exchange_await_weights, self._exchange, index)
 
     def set_hyper(
         self, index: int, learning_rate: float, weight_decay: float, momentum: float

@@ -72,6 +72,8 @@ class ExchangeSettings(ctypes.Structure):
         ("local_lr", c_double),
         ("timeout_s", c_double),
         ("clip_norm", c_double),
+        ("overlap_forward", c_int32),
+        ("reserved", c_int32),
     ]
 
 

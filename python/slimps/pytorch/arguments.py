@@ -17,6 +17,7 @@ def settings_of(
     clip_norm: Optional[float],
     backup_model: bool,
     local_lr: Optional[float],
+    overlap_forward: bool,
 ) -> native.ExchangeSettings:
     """Returns the exchange's settings. InvalidArgumentError: an argument makes no sense."""
     if not isinstance(passes, int) or passes < 1:
@@ -39,6 +40,7 @@ def settings_of(
         local_lr=local_lr,
         skip_non_finite=non_finite == "skip",
         clip_norm=clip_norm,
+        overlap_forward=overlap_forward,
     )
 
 

@@ -34,7 +34,7 @@ class Buffers:
         self._model = model
         self._store = store
         self._due = True
-        self._handle = model.register_forward_pre_hook(_Hook(self._before_forward))
+        self._handle = model.register_forward_pre_hook(evaluation.EagerHook(self._before_forward))
 
     def begin_step(self) -> None:
         self._due = True
@@ -51,8 +51,3 @@ class Buffers:
 
     def end(self) -> None:
         self._handle.remove()
-
-
-class _Hook(evaluation.Hook):
-    # A collective call is nothing to compile.
-    __call__ = getattr(torch, "compiler").disable(evaluation.Hook.__call__)

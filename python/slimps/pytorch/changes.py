@@ -44,6 +44,9 @@ class Weights:
             _Mark.of(*one) for one in itertools.zip_longest(self._parameters, self._marks)
         ]
 
+    def mark_one(self, index: int) -> None:
+        self._marks[index] = _Mark.of(self._parameters[index], self._marks[index])
+
     def check(self) -> None:
         """Raises FailedPreconditionError if a parameter was changed since mark()."""
         changed = self.find_change()

@@ -14,7 +14,8 @@ from torch import nn
 from slimps import kv, native
 from slimps.errors import FailedPreconditionError, InvalidArgumentError
 from slimps.pytorch import arguments, backward, buffers, changes, conversion
-from slimps.pytorch import evaluation, grad_scaler, groups, node, params, rows, script_rows
+from slimps.pytorch import evaluation, grad_scaler, groups, node, overlap, params, rows
+from slimps.pytorch import script_rows
 from slimps.pytorch import wrapped
 from slimps.pytorch.node_exchange import NodeExchange
 
@@ -24,11 +25,10 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
 
     optimizer         torch.optim.SGD, Adam or AdamW over parameters on the CPU or a GPU: float32,
                       or float16 and bfloat16, whose float32 masters the servers keep. Gradients on
-                      a GPU are copied to the host while backward goes on, except with backup_model
-                      or non_finite="skip", where each copy is awaited; weights are copied back when
-                      the step ends. Learning rate and weight decay may differ between parameter
-                      groups. They may change, and so may a momentum above 0 or the first beta (rank
-                      0's count). Its other options must not change
+                      a GPU are copied to the host while backward goes on; weights are copied back
+                      when the step ends. Learning rate and weight decay may differ between
+                      parameter groups. They may change, and so may a momentum above 0 or the first
+                      beta (rank 0's count). Its other options must not change
     named_parameters  model.named_parameters(): the names are the keys, and their order is the
                       priority (front layers first). Or the model itself: then codecs that treat
                       layers differently (adacomp) know each layer's kind, which they otherwise take
@@ -43,6 +43,12 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
     local_lr          learning rate of the backup model's step for group 0. Other groups' rates, and
                       later changes, keep the same proportion to the optimizer's rates. None: the
                       optimizer's rates
+    overlap_forward   True: step() returns before the weights have come, and each module of the
+                      model waits for its own parameters before its forward pass, front layers
+                      first. Needs the model as named_parameters, not compiled, without node_first.
+                      A parameter that is read where its module is not called (a tied weight in
+                      torch.nn.functional) needs await_weights() before; without it backward()
+                      raises FailedPreconditionError, which names it. False: step() waits for all
     push_in_backward  True: gradients are sent during backward. False: step() sends them as they are
                       then, for GradScaler and for torch.nn.utils.clip_grad_norm_ (which clips this
                       worker's gradient, where clip_norm clips the mean)
@@ -126,6 +132,7 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
         pull_threshold: Union[int, str, None] = None,
         backup_model: bool = False,
         local_lr: Optional[float] = None,
+        overlap_forward: bool = False,
         push_in_backward: bool = True,
         backward_passes_per_step: int = 1,
         clip_gradient: Optional[float] = None,
@@ -141,7 +148,13 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
     ) -> None:
         super().__init__(optimizer)
         settings = arguments.settings_of(
-            backward_passes_per_step, non_finite, clip_gradient, clip_norm, backup_model, local_lr
+            backward_passes_per_step,
+            non_finite,
+            clip_gradient,
+            clip_norm,
+            backup_model,
+            local_lr,
+            overlap_forward,
         )
         self._clip_norm = clip_norm
         self._passes_wanted = backward_passes_per_step
@@ -151,6 +164,9 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
                 "broadcast_buffers: expected the model as named_parameters, whose buffers they are"
             )
         found = groups.find(optimizer, named_parameters)
+        self._waits = (
+            overlap.ForwardWaits(model, found.tensors, self._show) if overlap_forward else None
+        )
         self._names, self._parameters, self._left_out = found.names, found.tensors, found.left_out
         self._masters = params.Masters(self._names, self._parameters)
         spec = conversion.convert(optimizer, groups.BY_GROUP, freeze_after).spec()
@@ -173,8 +189,12 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
         of_rows = list(rows.expected(named_parameters, self._names, self._parameters))
         for name in of_rows:
             rows.check(name, self.store, backup_model, bool(node_first))
-        if of_rows and node_first is None:
+        if (of_rows or overlap_forward) and node_first is None:
             node_first = False
+        if overlap_forward and node_first:
+            raise InvalidArgumentError(
+                "overlap_forward: a node's sums come as a whole; expected node_first=False"
+            )
         self._node = node.find(self.store, node_first, store is not None, self._parameters)
         exchange = self.store.exchange(
             self._names, found.layers, self._masters.arrays, spec, settings
@@ -309,6 +329,11 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
         self._scaling.check_leaving()
         self.store.leave()
 
+    def await_weights(self) -> None:
+        """Waits until all parameters have this step's weights, with overlap_forward."""
+        if self._waits is not None:
+            self._waits.show_all()
+
     @contextlib.contextmanager
     def global_weights(self) -> Iterator[None]:
         """Within the `with` block, the parameters hold the servers' weights after the newest step.
@@ -322,6 +347,7 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
             FailedPreconditionError: gradients of a step were sent, and step() was not called yet;
                 or the script has changed the parameters itself.
         """
+        self.await_weights()
         self._weights.check()
         self._check_between_steps("global_weights")
         kept = self._masters.copies() if self._backup_model else []
@@ -350,7 +376,6 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
         if self._closed:
             return
         self._closed = True
-        changed = self._weights.find_change()
         # Also after an error, as of another worker that has ended.
         with contextlib.ExitStack() as ending:
             if self._owns_store:
@@ -359,9 +384,11 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
                 ending.callback(self._node.close)
             ending.callback(self._end_state)
             ending.callback(self._backward.end)
-            for watching in (self._watch, self._passes, self._buffers):
+            for watching in (self._watch, self._passes, self._buffers, self._waits):
                 if watching is not None:
-                    watching.end()
+                    ending.callback(watching.end)
+            self.await_weights()
+            changed = self._weights.find_change()
             kept = self._masters.copies() if changed else []
             self._masters.settle()
             self._exchange.drain()
@@ -409,6 +436,8 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
                 "reach it too" % (self._names[index], passes, self._passes_wanted)
             )
         if self._parameters[index].grad is not None:  # an autograd function may return None
+            if self._waits is not None:
+                self._waits.check(index, self._names[index])
             with self._one_at_a_time:
                 self._send(index)
 
@@ -455,6 +484,7 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
         return rates and rates + ": changed after gradients had gone out in backward"
 
     def _finish(self) -> None:
+        self.await_weights()
         self._weights.check()
         for name, parameter in self._left_out:
             if parameter.grad is not None:
@@ -478,7 +508,18 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
         # What this step has sent.
         self._out: List[Optional[changes.Sent]] = [None] * len(self._parameters)
         self._hyper_told = False
-        self._publish()
+        if self._waits is None or self._steps == 0:
+            self._publish()
+        else:
+            self._masters.count_changes()
+            self._waits.begin_step()
+
+    def _show(self, index: int) -> None:
+        """Waits until a parameter has this step's weights."""
+        assert isinstance(self._exchange, native.Exchange)
+        self._exchange.await_weights(index)
+        self._masters.publish(index)
+        self._weights.mark_one(index)
 
     def _publish(self) -> None:
         """Shows the masters' values in the parameters."""

@@ -94,14 +94,22 @@ class Hook:
         self._method: Any = weakref.WeakMethod(method) if method else _nothing
 
     def __call__(self, *arguments: Any) -> None:
-        if _is_compiling():
-            return
+        if not _is_compiling():
+            self._call(*arguments)
+
+    def _call(self, *arguments: Any) -> None:
         method = self._method()
         if method is not None:
             method(*arguments)
 
     def __reduce__(self) -> Any:
         return type(self), ()
+
+
+class EagerHook(Hook):
+    """A hook that compiled passes call, too, since it is never compiled itself."""
+
+    __call__ = getattr(torch, "compiler").disable(lambda self, *arguments: self._call(*arguments))
 
 
 _is_compiling: Any = getattr(torch, "compiler").is_compiling

@@ -151,20 +151,26 @@ class Masters:
         self.arrays = [_floats(master) for master in self._masters]
         self._published: List[Any] = []  # events of GPUs
 
-    def publish(self) -> None:
-        """Gives the parameters their masters' values, rounded, and lets torch count a change.
+    def publish(self, index: Optional[int] = None) -> None:
+        """Gives the parameters, or one, their masters' values, rounded. torch counts a change.
 
         A backward pass through an older graph then raises torch's error. GPUs' copies go on; what
         their current streams are given from then on comes after them.
         """
         on_gpus = []
-        for parameter, master in zip(self._parameters, self._masters):
+        chosen = slice(None) if index is None else slice(index, index + 1)
+        for parameter, master in zip(self._parameters[chosen], self._masters[chosen]):
             if gpu.is_on(parameter):
                 on_gpus.append((parameter, master))
             elif parameter.data_ptr() != master.data_ptr():
                 np.copyto(bits_of(parameter), bits_of(master.to(parameter.dtype)))
             _count_change(parameter)
         self._published += gpu.start_writing(on_gpus)
+
+    def count_changes(self) -> None:
+        """Lets torch count changes of the parameters that are not published yet."""
+        for parameter in self._parameters:
+            _count_change(parameter)
 
     def settle(self) -> None:
         """Waits until no copy reads the masters."""

@@ -77,7 +77,8 @@ TEST(CApiBasics, LayoutIsThatOfVersion17) {
 
 TEST(CApiBasics, LayoutIsThatOfVersion110) {
   EXPECT_EQ(offsetof(slimps_exchange_settings, clip_norm), 32u);
-  EXPECT_EQ(sizeof(slimps_exchange_settings), 40u);
+  EXPECT_EQ(offsetof(slimps_exchange_settings, overlap_forward), 40u);
+  EXPECT_EQ(sizeof(slimps_exchange_settings), 48u);
   EXPECT_EQ(sizeof(slimps_clipping), 32u);
   EXPECT_EQ(sizeof(slimps_optimizer_state), 88u);
   EXPECT_EQ(offsetof(slimps_optimizer_state, tensors), 32u);

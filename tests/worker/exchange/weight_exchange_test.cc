@@ -96,6 +96,22 @@ TEST(StartExchange, WhatCannotTrainIsRefused) {
   EXPECT_EQ(worker.Start(WithBackup()).code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST(WeightExchange, WeightsThatCameDuringBackwardAreWrittenAtTheStepsEnd) {
+  for (const bool backup : {false, true}) {
+    FakeServer server(1);
+    Worker worker(&server, 0, {1, 2});
+    ASSERT_TRUE(worker.Start(backup ? WithBackup() : ExchangeOptions()).ok());
+    ASSERT_TRUE(worker.exchange->BeginStep().ok());
+    const std::vector<float> gradient = {4, 8};
+    worker.exchange->OnGradient(0, gradient);
+    while (worker.store.events().back() != "arrived a 1") std::this_thread::yield();
+    EXPECT_THAT(worker.a, ElementsAre(1, 2)) << "backward may still read them";
+    ASSERT_TRUE(worker.exchange->EndStep().ok());
+    EXPECT_THAT(worker.a, ElementsAre(-1, -2));
+    ASSERT_TRUE(worker.exchange->Drain().ok());
+  }
+}
+
 TEST(WeightExchange, ADrainInTheMiddleShowsTheNewestWeightsUntilTheNextStep) {
   FakeServer server(1);
   Worker worker(&server, 0, {1, 2});

@@ -18,13 +18,13 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-TEST(SyncTraining, PullsAStepsWeightsAfterPushingAllItsGradients) {
+TEST(SyncTraining, PullsATensorsWeightsInTheWakeOfItsPush) {
   Job job(1, Options(4), 8);
   ASSERT_TRUE(job.workers[0].report.ok()) << job.workers[0].report.status();
   EXPECT_THAT(job.workers[0].store.events(),
-              ElementsAre("push b 1", "push a 1", "pull a 1", "arrived a 1", "pull b 1",
-                          "arrived b 1", "push b 2", "push a 2", "pull a 2", "arrived a 2",
-                          "pull b 2", "arrived b 2", "wait"));
+              ElementsAre("push b 1", "pull b 1", "arrived b 1", "push a 1", "pull a 1",
+                          "arrived a 1", "push b 2", "pull b 2", "arrived b 2", "push a 2",
+                          "pull a 2", "arrived a 2", "wait"));
 }
 
 TEST(SyncTraining, FrontLayersHaveTheHigherPriority) {

@@ -58,6 +58,7 @@ DEFINE_int32(remeasure_every, 0, "rounds after which auto measures again; 0: nev
 DEFINE_bool(coalesce, true, "small tensors together in one message");
 DEFINE_bool(prioritise, true, "front layers first");
 DEFINE_bool(backup_model, false, "compute while weights are under way, one round of lag");
+DEFINE_bool(overlap_forward, false, "each layer waits for its own weights, not the step for all");
 DEFINE_string(same_host, "shm", "how to reach the server of this node: tcp, ipc or shm");
 DEFINE_double(device_encode_ns, 0, "simulated: an element's encoding on the compute timeline");
 DEFINE_int32(encode_threads, 1, "threads that compress");
@@ -265,13 +266,15 @@ void AddCompressedBytes(const ModelShape& model, const Thresholds& thresholds,
 absl::Status RunJob(KVStore* store, const KVStoreOptions& options, const ModelShape& model,
                     std::unique_ptr<TrainingLoop>* loop) {
   const uint64_t device_threshold = options.fixed_threshold_bytes.value_or(0);
-  SLIMPS_ASSIGN_OR_RETURN(*loop, MakeTrainingLoop(store, model,
-                                                  {.backup_model = FLAGS_backup_model,
-                                                   .compute = absl::Milliseconds(FLAGS_compute_ms),
-                                                   .device_encode_per_element =
-                                                       absl::Nanoseconds(FLAGS_device_encode_ns),
-                                                   .device_threshold_bytes = device_threshold,
-                                                   .timeout = options.timeout}));
+  SLIMPS_ASSIGN_OR_RETURN(
+      *loop,
+      TrainingLoop::Start(store, model,
+                          {.backup_model = FLAGS_backup_model,
+                           .overlap_forward = FLAGS_overlap_forward,
+                           .compute = absl::Milliseconds(FLAGS_compute_ms),
+                           .device_encode_per_element = absl::Nanoseconds(FLAGS_device_encode_ns),
+                           .device_threshold_bytes = device_threshold,
+                           .timeout = options.timeout}));
   std::cout << "ready" << std::endl;
   std::string go;
   if (!std::getline(std::cin, go)) return absl::CancelledError("stdin ended before the start");

@@ -2,111 +2,92 @@
 #include "tools/bench/cluster/training_loop.h"
 
 #include <algorithm>
-#include <string>
-#include <vector>
+#include <span>
+#include <utility>
 
 #include "proto/base/clock.h"
 #include "proto/base/hash.h"
 #include "proto/base/status_macros.h"
-#include "tools/bench/cluster/loop_base.h"
 
 namespace slimps {
 namespace {
 
 constexpr double kLearningRate = 1e-3;
+constexpr float kFirstWeight = 0.5f;
 
 wire::OptimizerSpec Sgd() {
   wire::OptimizerSpec spec;
   spec.set_kind(wire::OptimizerSpec::SGD);
   spec.set_learning_rate(kLearningRate);
+  spec.set_rescale_grad(1);
   spec.set_average(true);
   return spec;
 }
 
 }  // namespace
 
-LoopBase::LoopBase(KVStore* store, const ModelShape& model, const TrainingLoopOptions& options)
+TrainingLoop::TrainingLoop(KVStore* store, const ModelShape& model,
+                           const TrainingLoopOptions& options)
     : store_(store),
-      model_(model),
       options_(options),
       layers_(PlanLayers(model, options.compute)),
       gradients_(model, store->rank()) {
-  for (const ModelTensor& tensor : model.tensors) keys_.emplace_back(tensor.name);
-}
-
-absl::Status LoopBase::Init(std::span<const std::span<float>> initial) {
-  std::vector<InitTensor> inits;
-  for (size_t i = 0; i < tensors(); ++i) {
-    const ModelTensor& tensor = model_.tensors[i];
-    std::fill(initial[i].begin(), initial[i].end(), 0.5f);
-    inits.push_back({.key = keys_[i],
-                     .shape = tensor.shape,
-                     .value = initial[i],
-                     .layer = static_cast<wire::LayerKind>(tensor.layer)});
+  for (const ModelTensor& tensor : model.tensors) {
+    AlignedBuffer& weights = weights_.emplace_back(AlignedBuffer::OfFloats(tensor.elements()));
+    std::ranges::fill(weights.floats(), kFirstWeight);
+    parameters_.push_back({.name = tensor.name,
+                           .shape = tensor.shape,
+                           .layer = static_cast<wire::LayerKind>(tensor.layer),
+                           .values = weights.floats()});
   }
-  SLIMPS_RETURN_IF_ERROR(store_->Init(inits));
-  SLIMPS_RETURN_IF_ERROR(store_->SetOptimizer(Sgd()));
-  SLIMPS_RETURN_IF_ERROR(store_->Barrier());
-  for (size_t i = 0; i < tensors(); ++i) {
-    SLIMPS_RETURN_IF_ERROR(store_->Pull(keys_[i], initial[i], PriorityOf(i)));
-  }
-  return absl::OkStatus();
 }
 
-absl::Status LoopBase::Push(size_t tensor, int64_t iteration) {
-  return store_->Push(keys_[tensor], Gradient(tensor, iteration), PriorityOf(tensor));
+absl::StatusOr<std::unique_ptr<TrainingLoop>> TrainingLoop::Start(
+    KVStore* store, const ModelShape& model, const TrainingLoopOptions& options) {
+  std::unique_ptr<TrainingLoop> loop(new TrainingLoop(store, model, options));
+  ExchangeOptions exchange{.timeout = options.timeout, .overlap_forward = options.overlap_forward};
+  if (options.backup_model) exchange.backup = MirroringBackup();
+  SLIMPS_ASSIGN_OR_RETURN(loop->exchange_,
+                          StartExchange(store, loop->parameters_, Sgd(), exchange));
+  return loop;
 }
 
-void LoopBase::EncodeOnDevice(size_t tensor) {
+void TrainingLoop::EncodeOnDevice(size_t tensor) {
+  const size_t elements = parameters_[tensor].values.size();
   if (options_.device_encode_per_element <= absl::ZeroDuration()) return;
-  if (elements(tensor) * sizeof(float) < options_.device_threshold_bytes) return;
-  accelerator_.Encode(options_.device_encode_per_element * elements(tensor));
+  if (elements * sizeof(float) < options_.device_threshold_bytes) return;
+  accelerator_.Encode(options_.device_encode_per_element * elements);
 }
 
-absl::Status LoopBase::Iterate(int64_t iteration) {
+absl::Status TrainingLoop::Iterate(int64_t iteration) {
+  SLIMPS_RETURN_IF_ERROR(exchange_->BeginStep());
+  SteadyTime ready = MachineClock()->Now();
   for (const Layer& layer : layers_) {
-    SteadyTime arrived = SteadyTime::InfinitePast();
     for (size_t i = layer.first; i < layer.first + layer.tensors; ++i) {
-      SLIMPS_ASSIGN_OR_RETURN(const SteadyTime at, AwaitWeights(i, iteration));
-      arrived = std::max(arrived, at);
+      SLIMPS_RETURN_IF_ERROR(exchange_->AwaitWeights(i));
     }
-    accelerator_.Compute(layer.forward, arrived);
+    if (options_.overlap_forward) ready = MachineClock()->Now();
+    accelerator_.Compute(layer.forward, ready);
   }
-  // Other traffic must not disturb measured pushes. So they wait until backward has ended and the
-  // previous round's weights have arrived, and nothing is pulled before the last push was
-  // acknowledged.
-  const bool measuring = store_->measuring();
-  std::vector<size_t> held_back;
   for (size_t l = layers_.size(); l-- > 0;) {
     const Layer& layer = layers_[l];
     accelerator_.Compute(layer.backward, SteadyTime::InfinitePast());
     for (size_t i = layer.first + layer.tensors; i-- > layer.first;) {
       EncodeOnDevice(i);
-      if (measuring) {
-        held_back.push_back(i);
-        continue;
-      }
-      SLIMPS_RETURN_IF_ERROR(Push(i, iteration));
-      SLIMPS_RETURN_IF_ERROR(AfterPush(i, iteration));
+      exchange_->OnGradient(i, gradients_.Of(i, static_cast<uint64_t>(iteration)));
     }
   }
-  if (!measuring) return absl::OkStatus();
-  SLIMPS_RETURN_IF_ERROR(AwaitAll(iteration - 1));
-  for (const size_t i : held_back) SLIMPS_RETURN_IF_ERROR(Push(i, iteration));
-  SLIMPS_RETURN_IF_ERROR(store_->Wait());
-  for (const size_t i : held_back) SLIMPS_RETURN_IF_ERROR(AfterPush(i, iteration));
-  return AwaitAll(iteration);
+  return exchange_->EndStep();
 }
 
-uint64_t LoopBase::HashOf(uint64_t so_far, std::span<const float> weights) {
-  return so_far * 0x9E3779B97F4A7C15u + HashBytes(std::as_bytes(weights));
-}
+absl::Status TrainingLoop::Finish() { return exchange_->Drain(); }
 
-absl::StatusOr<std::unique_ptr<TrainingLoop>> MakeTrainingLoop(KVStore* store,
-                                                               const ModelShape& model,
-                                                               const TrainingLoopOptions& options) {
-  return options.backup_model ? MakeBackupLoop(store, model, options)
-                              : MakeWaitingLoop(store, model, options);
+uint64_t TrainingLoop::WeightsHash() const {
+  uint64_t hash = 0;
+  for (const Parameter& parameter : parameters_) {
+    hash = hash * 0x9E3779B97F4A7C15u + HashBytes(std::as_bytes(parameter.values));
+  }
+  return hash;
 }
 
 }  // namespace slimps

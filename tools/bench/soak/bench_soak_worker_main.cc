@@ -124,11 +124,12 @@ absl::Status Run() {
   SLIMPS_ASSIGN_OR_RETURN(const KVStoreOptions options, OptionsFromFlags());
   std::unique_ptr<TrainingLoop> loop;  // outlives the store, since pulls write into it
   SLIMPS_ASSIGN_OR_RETURN(const auto store, KVStore::Create("dist_sync", options));
-  SLIMPS_ASSIGN_OR_RETURN(loop, MakeTrainingLoop(store.get(), model,
-                                                 {.backup_model = FLAGS_backup_model,
-                                                  .compute = absl::ZeroDuration(),
-                                                  .device_encode_per_element = absl::ZeroDuration(),
-                                                  .timeout = store->timeout()}));
+  SLIMPS_ASSIGN_OR_RETURN(loop,
+                          TrainingLoop::Start(store.get(), model,
+                                              {.backup_model = FLAGS_backup_model,
+                                               .compute = absl::ZeroDuration(),
+                                               .device_encode_per_element = absl::ZeroDuration(),
+                                               .timeout = store->timeout()}));
   std::cout << "{\"rank\": " << store->rank() << "}" << std::endl;
   const absl::Status trained = Train(*store, loop.get());
   if (!trained.ok()) store->Abort(trained);

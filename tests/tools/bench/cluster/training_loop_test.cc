@@ -7,14 +7,12 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/base/clock.h"
-#include "tests/tools/bench/cluster/fake_store.h"
+#include "tests/worker/trainer/fake_store.h"
 
 namespace slimps {
 namespace {
 
-using ::testing::Contains;
 using ::testing::ElementsAre;
-using ::testing::Value;
 
 ModelShape Small() {
   ModelShape model;
@@ -28,88 +26,56 @@ ModelShape Small() {
 class TrainingLoopTest : public ::testing::Test {
  protected:
   std::unique_ptr<TrainingLoop> Make(const TrainingLoopOptions& options) {
-    auto loop = MakeTrainingLoop(&store_, Small(), options);
+    auto loop = TrainingLoop::Start(&store_, Small(), options);
     EXPECT_TRUE(loop.ok()) << loop.status();
-    store_.ClearEvents();
     return *std::move(loop);
   }
+  // Returns how many events there were before this one.
   size_t PositionOf(const std::string& event) const {
     const std::vector<std::string> events = store_.events();
-    const auto found = std::find(events.begin(), events.end(), event);
-    EXPECT_NE(found, events.end()) << event;
-    return static_cast<size_t>(found - events.begin());
+    return static_cast<size_t>(std::ranges::find(events, event) - events.begin());
   }
 
-  FakeStore store_;
+  FakeServer server_{1};
+  FakeStore store_{&server_, 0};
 };
 
-TEST_F(TrainingLoopTest, EveryTensorIsInitialised) {
-  ASSERT_TRUE(MakeTrainingLoop(&store_, Small(), {}).ok());
-  EXPECT_THAT(store_.events(), ElementsAre("init a.weight", "init a.bias", "init b.weight"));
-}
-
-TEST_F(TrainingLoopTest, GradientsLeaveLastLayerFirstAndFrontLayersHaveTheHigherPriority) {
+TEST_F(TrainingLoopTest, GradientsLeaveLastLayerFirstAndAreFollowedByTheirPulls) {
   const auto loop = Make({});
   ASSERT_TRUE(loop->Iterate(1).ok());
-  EXPECT_THAT(store_.events(), ElementsAre("push b.weight 1 priority -2", "pull b.weight 1",
-                                           "push a.bias 1 priority -1", "pull a.bias 1",
-                                           "push a.weight 1 priority 0", "pull a.weight 1"));
+  EXPECT_THAT(store_.events(),
+              ElementsAre("push b.weight 1", "pull b.weight 1", "arrived b.weight 1",
+                          "push a.bias 1", "pull a.bias 1", "arrived a.bias 1", "push a.weight 1",
+                          "pull a.weight 1", "arrived a.weight 1"));
+  EXPECT_GT(store_.priority("s:a.weight"), store_.priority("s:b.weight"));
 }
 
-TEST_F(TrainingLoopTest, AWaitingForwardPassBeginsWithTheNewestWeights) {
-  const auto loop = Make({});
-  store_.HoldPulls();
-  ASSERT_TRUE(loop->Iterate(1).ok());
-  std::thread next([&] { EXPECT_TRUE(loop->Iterate(2).ok()); });
-  store_.Release();
-  next.join();
-  EXPECT_LT(PositionOf("release"), PositionOf("push b.weight 2 priority -2"));
+TEST_F(TrainingLoopTest, AStepWaitsForItsWeightsOrTheNextForwardPassDoes) {
+  for (const bool overlaps : {false, true}) {
+    FakeServer server(1);
+    FakeStore store(&server, 0);
+    const auto loop = TrainingLoop::Start(
+        &store, Small(), {.overlap_forward = overlaps, .timeout = absl::Milliseconds(50)});
+    ASSERT_TRUE(loop.ok()) << loop.status();
+    store.AllowVersions(0);
+    EXPECT_EQ((*loop)->Iterate(1).ok(), overlaps);
+    EXPECT_EQ((*loop)->Iterate(2).code(), absl::StatusCode::kDeadlineExceeded);
+    store.AllowAll();
+  }
 }
 
 TEST_F(TrainingLoopTest, TheBackupModelComputesOneRoundAheadAndNoMore) {
   const auto loop = Make({.backup_model = true});
-  store_.HoldPulls();
-  ASSERT_TRUE(loop->Iterate(1).ok());
-  ASSERT_TRUE(loop->Iterate(2).ok());  // on w_loc(2), while version 1 is under way
-  ASSERT_TRUE(store_.AwaitEvent("pull a.weight 1"));
-  std::thread next([&] { EXPECT_TRUE(loop->Iterate(3).ok()); });
-  store_.Release();
+  store_.AllowVersions(0);
+  ASSERT_TRUE(loop->Iterate(1).ok());  // the next is on w_loc(2), while version 1 is under way
+  std::thread next([&] { EXPECT_TRUE(loop->Iterate(2).ok()); });
+  while (PositionOf("push a.weight 2") == store_.events().size()) std::this_thread::yield();
+  store_.Record("released");
+  store_.AllowAll();
   next.join();
-  EXPECT_LT(PositionOf("push a.weight 2 priority 0"), PositionOf("release"));
-  EXPECT_LT(PositionOf("release"), PositionOf("push b.weight 3 priority -2"));
+  ASSERT_TRUE(loop->Iterate(3).ok());
+  EXPECT_LT(PositionOf("released"), PositionOf("push b.weight 3"));
   EXPECT_TRUE(loop->Finish().ok());
-}
-
-TEST_F(TrainingLoopTest, MeasuredPushesLeaveAfterTheBackwardPassAndNothingIsPulledBeforeTheirEnd) {
-  for (const bool backup : {false, true}) {
-    const auto loop = Make({.backup_model = backup});
-    store_.set_measuring(true);
-    ASSERT_TRUE(loop->Iterate(1).ok());
-    const std::vector<std::string> events = store_.events();
-    ASSERT_EQ(events.size(), 7u);
-    EXPECT_EQ(events[3], "wait");
-    for (size_t i = 0; i < 3; ++i) EXPECT_EQ(events[i].substr(0, 4), "push");
-    for (size_t i = 4; i < 7; ++i) EXPECT_EQ(events[i].substr(0, 4), "pull");
-  }
-}
-
-TEST_F(TrainingLoopTest, MeasuredPushesWaitForTheWeightsOfTheRoundBefore) {
-  for (const bool measuring : {true, false}) {
-    FakeStore store;
-    auto loop = MakeTrainingLoop(
-        &store, Small(),
-        {.backup_model = true, .timeout = measuring ? absl::Milliseconds(100) : absl::Minutes(1)});
-    ASSERT_TRUE(loop.ok()) << loop.status();
-    store.HoldPulls();
-    ASSERT_TRUE((*loop)->Iterate(1).ok());
-    ASSERT_TRUE(store.AwaitEvent("pull a.weight 1"));
-    store.set_measuring(measuring);
-    // The weights do not come, so only an iteration that waits for them pushes nothing.
-    EXPECT_EQ((*loop)->Iterate(2).code(),
-              measuring ? absl::StatusCode::kDeadlineExceeded : absl::StatusCode::kOk);
-    EXPECT_EQ(Value(store.events(), Contains("push b.weight 2 priority -2")), !measuring);
-    store.Release();
-  }
 }
 
 TEST_F(TrainingLoopTest, ComputeTakesItsTimeAndEncodingOnTheDeviceItsOwn) {
@@ -126,35 +92,12 @@ TEST_F(TrainingLoopTest, ComputeTakesItsTimeAndEncodingOnTheDeviceItsOwn) {
   EXPECT_GE(MachineClock()->Now() - begin, absl::Milliseconds(32));
 }
 
-TEST_F(TrainingLoopTest, AFailedPullEndsTheLoopWithItsError) {
-  for (const bool backup : {false, true}) {
-    FakeStore store;
-    auto loop = MakeTrainingLoop(&store, Small(), {.backup_model = backup});
-    ASSERT_TRUE(loop.ok()) << loop.status();
-    store.HoldPulls();
-    ASSERT_TRUE((*loop)->Iterate(1).ok());
-    for (const char* key : {"a.weight", "a.bias", "b.weight"}) {
-      ASSERT_TRUE(store.AwaitEvent(std::string("pull ") + key + " 1"));
-    }
-    store.Release(absl::DataLossError("garbled"));
-    EXPECT_EQ((*loop)->Finish(), absl::DataLossError("garbled"));
-    EXPECT_EQ((*loop)->Iterate(2), absl::DataLossError("garbled"));
-  }
-}
-
-TEST_F(TrainingLoopTest, WeightsThatDoNotComeAreAnErrorInTime) {
-  const auto loop = Make({.timeout = absl::Milliseconds(20)});
-  store_.HoldPulls();
-  ASSERT_TRUE(loop->Iterate(1).ok());
-  EXPECT_EQ(loop->Iterate(2).code(), absl::StatusCode::kDeadlineExceeded);
-  store_.Release();
-}
-
 TEST_F(TrainingLoopTest, TheHashIsOfTheNewestGlobalWeightsInBothWays) {
   uint64_t hashes[2] = {};
   for (const bool backup : {false, true}) {
-    FakeStore store;
-    auto loop = MakeTrainingLoop(&store, Small(), {.backup_model = backup});
+    FakeServer server(1);
+    FakeStore store(&server, 0);
+    auto loop = TrainingLoop::Start(&store, Small(), {.backup_model = backup});
     ASSERT_TRUE(loop.ok()) << loop.status();
     ASSERT_TRUE((*loop)->Iterate(1).ok());
     ASSERT_TRUE((*loop)->Finish().ok());
