@@ -309,7 +309,7 @@ def an_old_driver_is_refused():
         native.copy(slimps._gpu.find(GpuArray(full(1)), "array"), full(0))
     except slimps.FailedPreconditionError as refused:
         assert str(refused) == (
-            "the CUDA driver is too old: libcuda.so.1 is of CUDA 9.2, expected 10.1 or later"
+            "the CUDA driver is too old: libcuda.so.1 is of CUDA 10.2, expected 11.0 or later"
         ), refused
     else:
         raise AssertionError("expected an error")

@@ -37,8 +37,8 @@ def test_two_workers(scenario, monkeypatch):
 @pytest.mark.parametrize(
     "scenario, version",
     [
-        ("an_old_driver_is_refused", "9020"),
-        ("copies_keep_the_last_buffer_alone", "10010"),
+        ("an_old_driver_is_refused", "10020"),
+        ("copies_keep_the_last_buffer_alone", "11000"),
         ("first_values_wait_for_their_own_stream", "12090"),
         ("ctrl_c_ends_the_wait_for_a_copy", "12090"),
     ],

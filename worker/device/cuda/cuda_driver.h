@@ -67,9 +67,9 @@ class CudaDriver {
   virtual absl::StatusOr<std::optional<int>> GpuOf(const void* memory) = 0;
 };
 
-// Returns the machine's driver, opened and initialised by the first call. It lives until the
-// process ends.
-// FailedPrecondition: there is no driver or no GPU, or the driver is older than CUDA 10.1; the
+// Returns the machine's driver, opened and initialised by the first call that succeeds. It lives
+// until the process ends.
+// FailedPrecondition: there is no driver or no GPU, or the driver is older than CUDA 11.0; the
 // message says which.
 absl::StatusOr<CudaDriver*> LoadCudaDriver();
 

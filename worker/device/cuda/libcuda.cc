@@ -2,10 +2,13 @@
 // LoadCudaDriver of cuda_driver.h: the driver that the machine has.
 #include <dlfcn.h>
 
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "proto/base/mutex.h"
 #include "proto/base/status_macros.h"
 #include "worker/device/cuda/cuda_driver.h"
 #include "worker/device/cuda/libcuda_api.h"
@@ -211,6 +214,11 @@ class Libcuda final : public CudaDriver {
   const Api api_;
 };
 
+// Returns a driver's number in words.
+std::string VersionName(int version) {
+  return absl::StrCat(version / 1000, ".", version % 1000 / 10);
+}
+
 absl::StatusOr<CudaDriver*> Load() {
   void* const library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
@@ -222,21 +230,27 @@ absl::StatusOr<CudaDriver*> Load() {
   int version = 0;
   if (api.DriverGetVersion != nullptr) api.DriverGetVersion(&version);
   if (!missing.empty() || version < libcuda::kOldestDriver) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "the CUDA driver is too old: ", kLibrary, " is of CUDA ", version / 1000, ".",
-        version % 1000 / 10, missing.empty() ? "" : absl::StrCat(" and lacks ", missing),
-        ", expected 10.1 or later"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("the CUDA driver is too old: ", kLibrary, " is of CUDA ", VersionName(version),
+                     missing.empty() ? "" : absl::StrCat(" and lacks ", missing), ", expected ",
+                     VersionName(libcuda::kOldestDriver), " or later"));
   }
-  // Neither is freed: torch may use the driver until the process ends.
-  auto* const driver = new Libcuda(api);
+  auto driver = std::make_unique<Libcuda>(api);
   SLIMPS_RETURN_IF_ERROR(driver->Init());
-  return driver;
+  // Neither is freed: torch may use the driver until the process ends.
+  return driver.release();
 }
 
 }  // namespace
 
 absl::StatusOr<CudaDriver*> LoadCudaDriver() {
-  static const absl::StatusOr<CudaDriver*>& loaded = *new absl::StatusOr<CudaDriver*>(Load());
+  static Mutex& mutex = *new Mutex;
+  static CudaDriver* loaded = nullptr;  // guarded by `mutex`
+  MutexLock lock(&mutex);
+  // A failure is not kept: the GPU may come later.
+  if (loaded == nullptr) {
+    SLIMPS_ASSIGN_OR_RETURN(loaded, Load());
+  }
   return loaded;
 }
 

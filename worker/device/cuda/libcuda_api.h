@@ -30,7 +30,7 @@ inline constexpr int kDeviceOrdinalAttribute = 9;     // CU_POINTER_ATTRIBUTE_DE
 inline constexpr unsigned kMemoryTypeDevice = 2;      // CU_MEMORYTYPE_DEVICE
 inline constexpr int kCaptureStatusNone = 0;          // CU_STREAM_CAPTURE_STATUS_NONE
 inline constexpr int kCaptureModeRelaxed = 2;         // CU_STREAM_CAPTURE_MODE_RELAXED
-inline constexpr int kOldestDriver = 10010;           // CUDA 10.1, which has all that is below
+inline constexpr int kOldestDriver = 11000;           // CUDA 11.0, which has all that is below
 
 struct Api {
   Result (*GetErrorName)(Result error, const char** name);
