@@ -14,7 +14,7 @@ namespace {
 Devices* DevicesOfProcess() {
   static Devices* const devices = [] {
     auto* const made = new Devices(MakeHostDevice(), GpusOf(/*driver=*/nullptr));
-    made->LimitHost(0);  // a copy's buffer is freed when one of another size is wanted
+    made->LimitHost(0);  // a copy's buffer is freed when a larger one is wanted
     return made;
   }();
   return devices;

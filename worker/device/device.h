@@ -10,6 +10,7 @@
 #define SLIMPS_WORKER_DEVICE_DEVICE_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
@@ -58,8 +59,13 @@ class Device {
   [[nodiscard]] virtual absl::StatusOr<std::unique_ptr<HostBuffer>> KeepHost(size_t elements) = 0;
 
   // Bounds the pool from now on: it frees idle memory rather than hold more than `bytes`, lent and
-  // idle together. Lent memory alone may exceed the bound; its borrowers bound it.
+  // idle together. Lent memory, and what lies in one slab with it, may exceed the bound; its
+  // borrowers bound it.
   virtual void LimitHost(size_t bytes) = 0;
+
+  // Says that a round of gradients begins, or one above it: the pool frees what no buffer has used
+  // for two whole rounds. A round below the highest so far changes nothing.
+  virtual void NoteRound(uint64_t round) = 0;
 
   // Checks that copies between this device and `values` (device memory), which belongs to `stream`,
   // can be started.

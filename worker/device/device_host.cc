@@ -21,6 +21,7 @@ class HostDevice final : public Device {
     return pool_->Keep(elements);
   }
   void LimitHost(size_t bytes) override { pool_->Limit(bytes); }
+  void NoteRound(uint64_t round) override { pool_->NoteRound(round); }
   absl::Status CheckReachable(std::span<const float>, StreamHandle) override {
     return absl::OkStatus();
   }

@@ -39,4 +39,12 @@ void Devices::LimitHost(size_t bytes) {
   }
 }
 
+void Devices::NoteRound(uint64_t round) {
+  host_->NoteRound(round);
+  MutexLock lock(&mutex_);
+  for (const auto& [ordinal, gpu] : gpus_) {
+    if (gpu != nullptr) gpu->NoteRound(round);
+  }
+}
+
 }  // namespace slimps

@@ -9,6 +9,7 @@
 #define SLIMPS_WORKER_DEVICE_DEVICES_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <limits>
 #include <map>
@@ -46,6 +47,9 @@ class Devices final {
   // Bounds each device's pool of host memory from now on (Device::LimitHost): the host's to `bytes`
   // of gradients, and a GPU's to twice that, since what is pulled to it passes through its pool.
   void LimitHost(size_t bytes);
+
+  // Tells every device (Device::NoteRound).
+  void NoteRound(uint64_t round);
 
  private:
   const std::unique_ptr<Device> host_;

@@ -13,9 +13,6 @@
 namespace slimps {
 namespace {
 
-// Sizes are rounded up to a multiple of this, so that tensors of nearly one size share blocks.
-constexpr size_t kGrainBytes = 4096;
-
 class AlignedBlock final : public HostBlock {
  public:
   explicit AlignedBlock(size_t bytes) : buffer_(bytes, BufferUse::kPayload) {}
@@ -32,8 +29,10 @@ absl::StatusOr<std::unique_ptr<HostBlock>> MakeAlignedBlock(size_t bytes) {
   return OrOutOfMemory(make, "host memory");
 }
 
-// Returns the size of the block for so many floats.
-absl::StatusOr<size_t> BytesOf(size_t elements) {
+}  // namespace
+
+absl::StatusOr<size_t> HostBlockBytes(size_t elements) {
+  constexpr size_t kGrainBytes = 4096;
   constexpr size_t kMaxElements =
       (std::numeric_limits<ptrdiff_t>::max() - kGrainBytes) / sizeof(float);
   if (elements > kMaxElements) {
@@ -42,8 +41,6 @@ absl::StatusOr<size_t> BytesOf(size_t elements) {
   }
   return (elements * sizeof(float) + kGrainBytes - 1) / kGrainBytes * kGrainBytes;
 }
-
-}  // namespace
 
 // A lent block, as a HostBuffer of the length that the borrower asked for.
 class HostPool::Lent final : public HostBuffer {
@@ -71,26 +68,21 @@ std::shared_ptr<HostPool> HostPool::Create(MakeBlock make_block) {
 std::shared_ptr<HostPool> HostPool::CreateAligned() { return Create(MakeAlignedBlock); }
 
 absl::StatusOr<std::unique_ptr<HostBuffer>> HostPool::Keep(size_t elements) {
-  SLIMPS_ASSIGN_OR_RETURN(const size_t bytes, BytesOf(elements));
+  SLIMPS_ASSIGN_OR_RETURN(const size_t bytes, HostBlockBytes(elements));
   SLIMPS_ASSIGN_OR_RETURN(std::unique_ptr<HostBlock> block, Make(bytes));
   return std::make_unique<Lent>(/*pool=*/nullptr, std::move(block), elements);
 }
 
 absl::StatusOr<std::unique_ptr<HostBuffer>> HostPool::Acquire(size_t elements) {
-  SLIMPS_ASSIGN_OR_RETURN(const size_t bytes, BytesOf(elements));
-  IdleBlocks stale, surplus;
+  SLIMPS_ASSIGN_OR_RETURN(const size_t bytes, HostBlockBytes(elements));
+  IdleBlocks surplus;
   std::unique_ptr<HostBlock> block;
   {
     MutexLock lock(&mutex_);
     block = TakeIdle(bytes);
-    if (++acquisitions_ % kEpochAcquisitions == 0) {
-      ++epoch_;
-      stale = TakeStale();
-    }
     if (block == nullptr) surplus = TakeSurplus(bytes);
   }
   // Freed without the lock: freeing pinned memory can take long.
-  stale.clear();
   surplus.clear();
   if (block == nullptr) {
     SLIMPS_ASSIGN_OR_RETURN(block, Make(bytes));
@@ -141,19 +133,21 @@ HostPool::IdleBlocks HostPool::TakeSurplus(size_t bytes) {
   return surplus;
 }
 
-HostPool::IdleBlocks HostPool::TakeStale() {
-  IdleBlocks stale;
+void HostPool::NoteRound(uint64_t round) {
+  IdleBlocks stale;  // freed without the lock
+  MutexLock lock(&mutex_);
+  if (round <= round_) return;
+  round_ = round;
   for (auto size = idle_.begin(); size != idle_.end();) {
     std::vector<Idle>& blocks = size->second;
     // The oldest come first, since blocks are taken from and returned to the back.
     size_t count = 0;
-    while (count < blocks.size() && blocks[count].epoch < epoch_ - 1) ++count;
+    while (count < blocks.size() && blocks[count].since + kIdleRounds < round) ++count;
     for (size_t i = 0; i < count; ++i) stale[size->first].push_back(std::move(blocks[i]));
     blocks.erase(blocks.begin(), blocks.begin() + static_cast<ptrdiff_t>(count));
     stats_.bytes_idle -= count * size->first;
     size = blocks.empty() ? idle_.erase(size) : std::next(size);
   }
-  return stale;
 }
 
 void HostPool::Return(std::unique_ptr<HostBlock> block) {
@@ -161,7 +155,7 @@ void HostPool::Return(std::unique_ptr<HostBlock> block) {
   MutexLock lock(&mutex_);
   stats_.bytes_in_use -= bytes;
   try {
-    idle_[bytes].push_back({std::move(block), epoch_});
+    idle_[bytes].push_back({std::move(block), round_});
     stats_.bytes_idle += bytes;
   } catch (const std::bad_alloc&) {
     // The block is freed instead of kept: the caller is a destructor and must not throw.

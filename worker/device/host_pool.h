@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // HostPool: host memory that is used again and again. A training step wants the same sizes as the
 // step before, and pinned memory is expensive to make. The pool grows on demand. It shrinks by
-// itself: it frees a block that lay idle for two epochs, and idle blocks when a limit would be
-// exceeded. An epoch is kEpochAcquisitions acquisitions. The pool uses no clock, so the same calls
-// give the same blocks.
+// itself: it frees a block that lay idle for kIdleRounds whole rounds, and idle blocks when a limit
+// would be exceeded. The pool uses no clock: rounds are what NoteRound says. So the same calls give
+// the same blocks.
 //
 //   auto pool = HostPool::Create([](size_t bytes) { ... make a block ... });
 //   auto buffer = pool->Acquire(elements);   // returns to the pool when destroyed
@@ -35,13 +35,18 @@ class HostBlock {
   virtual std::span<std::byte> bytes() = 0;
 };
 
+// Returns the bytes of the block for so many floats, rounded up so that tensors of nearly one size
+// share blocks.
+// InvalidArgument: more than memory can address.
+absl::StatusOr<size_t> HostBlockBytes(size_t elements);
+
 class HostPool final : public std::enable_shared_from_this<HostPool> {
  public:
   // Makes a block.
   // ResourceExhausted: no memory.
   using MakeBlock = std::function<absl::StatusOr<std::unique_ptr<HostBlock>>(size_t bytes)>;
 
-  static constexpr int64_t kEpochAcquisitions = 1024;
+  static constexpr uint64_t kIdleRounds = 2;
 
   struct Stats {
     size_t bytes_in_use = 0;
@@ -68,13 +73,17 @@ class HostPool final : public std::enable_shared_from_this<HostPool> {
   // idle memory together above `bytes`.
   void Limit(size_t bytes);
 
+  // Says that a round begins, or one above it: frees the blocks that have lain idle for kIdleRounds
+  // whole rounds. A round below the highest so far changes nothing.
+  void NoteRound(uint64_t round);
+
   Stats stats() const;
 
  private:
   class Lent;
   struct Idle {
     std::unique_ptr<HostBlock> block;
-    int64_t epoch = 0;  // when it came back
+    uint64_t since = 0;  // the round in which it came back
   };
   using IdleBlocks = std::map<size_t, std::vector<Idle>>;  // by bytes; the newest last
 
@@ -83,11 +92,9 @@ class HostPool final : public std::enable_shared_from_this<HostPool> {
   // Makes a block, if need be when all idle ones have been freed.
   absl::StatusOr<std::unique_ptr<HostBlock>> Make(size_t bytes);
   std::unique_ptr<HostBlock> TakeIdle(size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Moves out the idle blocks that must go so that `bytes` more keep the limit. As with TakeStale,
-  // the caller frees them without the lock.
+  // Moves out the idle blocks that must go so that `bytes` more keep the limit. The caller frees
+  // them without the lock.
   IdleBlocks TakeSurplus(size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Moves out the blocks that have lain idle too long.
-  IdleBlocks TakeStale() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Return(std::unique_ptr<HostBlock> block);
 
   const MakeBlock make_block_;
@@ -95,8 +102,7 @@ class HostPool final : public std::enable_shared_from_this<HostPool> {
   IdleBlocks idle_ ABSL_GUARDED_BY(mutex_);
   Stats stats_ ABSL_GUARDED_BY(mutex_);
   size_t limit_ ABSL_GUARDED_BY(mutex_) = std::numeric_limits<size_t>::max();
-  int64_t acquisitions_ ABSL_GUARDED_BY(mutex_) = 0;
-  int64_t epoch_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t round_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace slimps

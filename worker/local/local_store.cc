@@ -126,6 +126,7 @@ absl::Status LocalStore::PushSum(const Key& key, std::span<const std::span<const
   SLIMPS_RETURN_IF_ERROR(CheckDevices(key, gradients));
   SLIMPS_ASSIGN_OR_RETURN(const Found found, Find(key, gradients[0].size(), "push"));
   const auto push = [&] {
+    devices_.NoteRound(keys_.PushedRounds(key));
     return found.tensor->Push(found.in_force, gradients, options_.grad_scale);
   };
   return OrOutOfMemory(push, "push", key.typed_name());

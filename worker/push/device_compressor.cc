@@ -29,6 +29,7 @@ DeviceCompressor::DeviceCompressor(std::unique_ptr<const Codec> codec,
 absl::StatusOr<std::vector<GradientPart>> DeviceCompressor::Copy(
     const TensorPlan& tensor, uint64_t round, std::span<const std::span<const float>> gradients) {
   std::vector<GradientPart> parts;
+  device_->NoteRound(round);
   for (size_t i = 0; i < gradients.size(); ++i) {
     SLIMPS_ASSIGN_OR_RETURN(std::shared_ptr<HostBuffer> buffer,
                             device_->AllocateHost(tensor.elements));

@@ -40,6 +40,7 @@ PayloadMaker::PayloadMaker(const PayloadMakerOptions& options)
 
 absl::StatusOr<MadePayload> PayloadMaker::Make(const GradientPart& part, const Codec& codec,
                                                const Codec& compressor) {
+  bit_bufs_->NoteRound(part.round);
   absl::StatusOr<MadePayload> made = MakeAny(part, codec, compressor);
   if (made.ok() && options_.keeps_payloads && made->format == PayloadFormat::kRawF32) {
     made = CopyOut(*std::move(made));

@@ -147,6 +147,7 @@ absl::StatusOr<PushJob> TensorTraffic::CountJob(const TensorPlan* tensor, int pr
   SLIMPS_RETURN_IF_ERROR(arriving_.Await(*tensor, options_.timeout));
   node_->NotePush();
   CountedPush counted = keys_->CountPush(tensor->key);
+  devices_.NoteRound(counted.round);
   if (counted.hyper.has_value()) {
     counted.hyper->set_weight_decay(
         DecayFactor(codecs_->plan()->compressor(), codecs_->optimizer()) *

@@ -38,7 +38,7 @@ def test_two_workers(scenario, monkeypatch):
     "scenario, version",
     [
         ("an_old_driver_is_refused", "10020"),
-        ("copies_keep_the_last_buffer_alone", "11000"),
+        ("copies_keep_the_largest_buffer_alone", "11000"),
         ("first_values_wait_for_their_own_stream", "12090"),
         ("ctrl_c_ends_the_wait_for_a_copy", "12090"),
     ],

@@ -48,29 +48,31 @@ TEST(HostPool, StepsOfTheSameSizesMakeNoNewBlocks) {
   EXPECT_EQ(pool->stats().bytes_idle, machine.held);
 }
 
-TEST(HostPool, BlocksIdleForTwoEpochsAreFreed) {
+TEST(HostPool, BlocksIdleForTwoRoundsAreFreed) {
   Machine machine;
   auto pool = MakePool(&machine);
+  pool->NoteRound(7);
   { auto once = *pool->Acquire(1 << 20); }
   const size_t with_idle = machine.held;
-  for (int64_t i = 0; i < 3 * HostPool::kEpochAcquisitions; ++i) {
+  for (uint64_t round = 8; round <= 10; ++round) {
     auto steady = *pool->Acquire(100);
-    if (i == HostPool::kEpochAcquisitions / 2) {
-      EXPECT_GT(machine.held, with_idle);
-    }
+    EXPECT_GT(machine.held, with_idle) << "before round " << round;
+    pool->NoteRound(round);
+    pool->NoteRound(3);  // of another key
   }
   EXPECT_EQ(machine.held, 4096u);
   EXPECT_EQ(pool->stats().bytes_idle, 4096u);
   EXPECT_EQ(pool->stats().blocks_made, 2);
 }
 
-TEST(HostPool, ABlockUsedInEveryEpochStays) {
+TEST(HostPool, ABlockUsedInEveryRoundStays) {
   Machine machine;
   auto pool = MakePool(&machine);
-  for (int64_t i = 0; i < 5 * HostPool::kEpochAcquisitions; ++i) {
-    auto steady = *pool->Acquire(100);
-    if (i % HostPool::kEpochAcquisitions == 5) {
-      auto seldom = *pool->Acquire(10000);
+  for (uint64_t round = 1; round <= 20; ++round) {
+    pool->NoteRound(round);
+    { auto first_of_the_round = *pool->Acquire(10000); }
+    for (int i = 0; i < 3000; ++i) {
+      auto steady = *pool->Acquire(100);
     }
   }
   EXPECT_EQ(pool->stats().blocks_made, 2);

@@ -37,6 +37,7 @@ class CountingDevice final : public Device {
     return AllocateHost(elements);
   }
   void LimitHost(size_t bytes) override { limit = bytes; }
+  void NoteRound(uint64_t) override {}
   absl::Status CheckReachable(std::span<const float>, StreamHandle) override {
     return absl::OkStatus();
   }

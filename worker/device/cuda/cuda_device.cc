@@ -3,6 +3,7 @@
 
 #include <sys/mman.h>
 
+#include <cerrno>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -11,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "proto/base/buffer.h"
 #include "proto/base/mutex.h"
@@ -19,13 +21,12 @@
 #include "proto/base/status_macros.h"
 #include "proto/base/thread.h"
 #include "worker/device/host_pool.h"
+#include "worker/device/slab_pool.h"
 
 namespace slimps {
 namespace {
 
 using Context = std::shared_ptr<const CudaContext>;
-
-constexpr size_t kPageBytes = 4096;
 
 // Returns the error of a call about a stream that was given.
 absl::Status OfStream(const CudaContext& context, const absl::Status& status) {
@@ -80,25 +81,27 @@ class Event final {
 
 // Payload memory, pinned: the copy engine reaches it without a copy in between, in every GPU's
 // context, and other processes of the machine read it where it lies, if this process shares any.
-class PinnedBlock final : public HostBlock {
+class PinnedSlab final : public HostBlock {
  public:
-  // REQUIRES: whole pages.
+  // Returns whole pages of at least so many bytes.
   static absl::StatusOr<std::unique_ptr<HostBlock>> Make(const Context& context, size_t bytes) {
-    const auto make = [&]() -> absl::StatusOr<std::unique_ptr<PinnedBlock>> {
-      return std::make_unique<PinnedBlock>(context, bytes);
+    const auto make = [&]() -> absl::StatusOr<std::unique_ptr<PinnedSlab>> {
+      return std::make_unique<PinnedSlab>(context, bytes);
     };
     const std::string what = absl::StrCat(bytes, " bytes of pinned memory");
-    SLIMPS_ASSIGN_OR_RETURN(std::unique_ptr<PinnedBlock> block, OrOutOfMemory(make, what));
-    SLIMPS_RETURN_IF_ERROR(Prefixed(block->Pin(), what));
-    return block;
+    SLIMPS_ASSIGN_OR_RETURN(std::unique_ptr<PinnedSlab> slab, OrOutOfMemory(make, what));
+    SLIMPS_RETURN_IF_ERROR(Prefixed(slab->Pin(), what));
+    return slab;
   }
-  PinnedBlock(Context context, size_t bytes)
-      : context_(std::move(context)), buffer_(bytes + kPageBytes, BufferUse::kPayload) {
+  PinnedSlab(Context context, size_t bytes) : context_(std::move(context)) {
+    const size_t page = context_->driver()->page_bytes();
+    bytes = (bytes + page - 1) / page * page;
+    buffer_ = AlignedBuffer(bytes + page, BufferUse::kPayload);
     void* begin = buffer_.bytes().data();
     size_t room = buffer_.size();
-    bytes_ = {static_cast<std::byte*>(std::align(kPageBytes, bytes, begin, room)), bytes};
+    bytes_ = {static_cast<std::byte*>(std::align(page, bytes, begin, room)), bytes};
   }
-  ~PinnedBlock() override {
+  ~PinnedSlab() override {
     if (!pinned_) return;
     const CudaContext::Scope current(*context_);
     if (current.status().ok()) context_->driver()->Unpin(bytes_.data());
@@ -108,14 +111,13 @@ class PinnedBlock final : public HostBlock {
 
  private:
   absl::Status Pin() {
-    if (bytes_.empty()) return absl::OkStatus();
     const CudaContext::Scope current(*context_);
     SLIMPS_RETURN_IF_ERROR(current.status());
     SLIMPS_RETURN_IF_ERROR(context_->driver()->Pin(bytes_.data(), bytes_.size()));
     pinned_ = true;
     // A child that is forked must not part the pages of the GPU from those of this process.
-    madvise(bytes_.data(), bytes_.size(), MADV_DONTFORK);
-    return absl::OkStatus();
+    if (madvise(bytes_.data(), bytes_.size(), MADV_DONTFORK) == 0) return absl::OkStatus();
+    return absl::ErrnoToStatus(errno, "cannot be kept from forked children (madvise)");
   }
 
   const Context context_;
@@ -257,8 +259,8 @@ class CudaDevice final : public Device {
   CudaDevice(const Context& context, std::unique_ptr<CopyLane> to_host,
              std::unique_ptr<CopyLane> to_device)
       : context_(context),
-        pool_(HostPool::Create(
-            [context](size_t bytes) { return PinnedBlock::Make(context, bytes); })),
+        pool_(SlabPool::Create(Slabs(), SlabPool::IdleSlabs::kWait)),
+        kept_(SlabPool::Create(Slabs(), SlabPool::IdleSlabs::kAreFreed)),
         to_host_(std::move(to_host)),
         to_device_(std::move(to_device)) {}
 
@@ -266,9 +268,13 @@ class CudaDevice final : public Device {
     return pool_->Acquire(elements);
   }
   absl::StatusOr<std::unique_ptr<HostBuffer>> KeepHost(size_t elements) override {
-    return pool_->Keep(elements);
+    absl::StatusOr<std::unique_ptr<HostBuffer>> kept = kept_->Acquire(elements);
+    if (!absl::IsResourceExhausted(kept.status())) return kept;
+    pool_->FreeIdle();
+    return kept_->Acquire(elements);
   }
   void LimitHost(size_t bytes) override { pool_->Limit(bytes); }
+  void NoteRound(uint64_t round) override { pool_->NoteRound(round); }
 
   absl::Status CheckReachable(std::span<const float> values, StreamHandle stream) override {
     const CudaContext::Scope current(*context_);
@@ -300,8 +306,13 @@ class CudaDevice final : public Device {
   }
 
  private:
+  HostPool::MakeBlock Slabs() const {
+    return [context = context_](size_t bytes) { return PinnedSlab::Make(context, bytes); };
+  }
+
   const Context context_;
-  const std::shared_ptr<HostPool> pool_;
+  const std::shared_ptr<SlabPool> pool_;
+  const std::shared_ptr<SlabPool> kept_;  // for buffers that are held as long as a model
   const std::unique_ptr<CopyLane> to_host_;
   const std::unique_ptr<CopyLane> to_device_;
 };

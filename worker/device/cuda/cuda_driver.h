@@ -18,6 +18,8 @@
 #ifndef SLIMPS_WORKER_DEVICE_CUDA_CUDA_DRIVER_H_
 #define SLIMPS_WORKER_DEVICE_CUDA_CUDA_DRIVER_H_
 
+#include <unistd.h>
+
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -54,6 +56,9 @@ class CudaDriver {
   virtual void DestroyEvent(void* event) = 0;
   virtual absl::Status RecordEvent(void* event, void* stream) = 0;
   virtual absl::Status SynchronizeEvent(void* event) = 0;
+
+  // Returns the size of the system's pages.
+  virtual size_t page_bytes() const { return static_cast<size_t>(sysconf(_SC_PAGESIZE)); }
 
   // Lets every GPU reach memory of the host without a copy in between, until Unpin.
   // REQUIRES: the memory begins at a page's start and no page of it is pinned yet.

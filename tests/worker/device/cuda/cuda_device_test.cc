@@ -5,11 +5,14 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
 #include <future>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -185,6 +188,93 @@ TEST(CudaDevice, ItsBuffersLieInTheMemoryThatTheProcessShares) {
   EXPECT_THAT(driver.TakeMisuses(), IsEmpty());
 }
 
+// Payload memory for which the system sets nothing aside until it is written to. It is aligned as
+// badly as PayloadMemory may be.
+class UnreservedMemory final : public PayloadMemory {
+ public:
+  UnreservedMemory() { SetPayloadMemory(this); }
+  ~UnreservedMemory() { SetPayloadMemory(nullptr); }
+  std::byte* Allocate(size_t bytes) override {
+    void* const mapped = mmap(nullptr, bytes + kBufferAlignment, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return mapped == MAP_FAILED ? nullptr : static_cast<std::byte*>(mapped) + kBufferAlignment;
+  }
+  void Free(std::byte* data, size_t bytes) override {
+    munmap(data - kBufferAlignment, bytes + kBufferAlignment);
+  }
+};
+
+int64_t MappingsOfThisProcess() {
+  std::ifstream maps("/proc/self/maps");
+  return std::count(std::istreambuf_iterator<char>(maps), {}, '\n');
+}
+
+// The kernel gives a process 65,530 mappings (vm.max_map_count).
+TEST(CudaDevice, AModelOf32GibIsPinnedInFewMappings) {
+  constexpr size_t kPartitions = 32 << 10, kElements = (1 << 20) / sizeof(float);
+  UnreservedMemory memory;
+  FakeCudaDriver driver({});
+  {
+    const auto device = *MakeCudaDevice(&driver, 0);
+    std::vector<std::unique_ptr<HostBuffer>> buffers;
+    const int64_t before = MappingsOfThisProcess();
+    for (size_t i = 0; i < kPartitions; ++i) {
+      // The backup model keeps buffers, and gradients pass through others.
+      auto buffer = i % 2 == 0 ? device->KeepHost(kElements) : device->AllocateHost(kElements);
+      ASSERT_TRUE(buffer.ok()) << i << ": " << buffer.status();
+      buffers.push_back(*std::move(buffer));
+    }
+    EXPECT_LE(driver.pins(), 512);
+    EXPECT_LE(MappingsOfThisProcess() - before, 65530 / 16);
+  }
+  driver.CheckAllGivenBack();
+  EXPECT_THAT(driver.TakeMisuses(), IsEmpty());
+}
+
+TEST(CudaDevice, NothingIsPinnedAnewFromStepToStep) {
+  UnreservedMemory memory;
+  FakeCudaDriver driver({});
+  const auto device = *MakeCudaDevice(&driver, 0);
+  const auto small = *device->AllocateHost(1000);
+  int64_t of_first_step = 0;
+  for (uint64_t step = 1; step <= 20; ++step) {
+    device->NoteRound(step);
+    { const auto weights = *device->AllocateHost(100 << 20); }
+    for (int i = 0; i < 3000; ++i) {
+      const auto gradient = *device->AllocateHost(1000);
+    }
+    if (step == 1) of_first_step = driver.pins();
+  }
+  EXPECT_EQ(driver.pins(), of_first_step);
+}
+
+TEST(CudaDevice, MemoryThatNoStepUsesAnyMoreIsUnpinned) {
+  UnreservedMemory memory;
+  FakeCudaDriver driver({});
+  const auto device = *MakeCudaDevice(&driver, 0);
+  const auto small = *device->AllocateHost(1000);
+  const size_t of_small = driver.pinned_bytes();
+  device->NoteRound(1);
+  { const auto weights = *device->AllocateHost(100 << 20); }
+  for (uint64_t step = 2; step <= 4; ++step) {
+    EXPECT_GT(driver.pinned_bytes(), of_small) << "before step " << step;
+    device->NoteRound(step);
+  }
+  EXPECT_EQ(driver.pinned_bytes(), of_small);
+}
+
+TEST(CudaDevice, PinnedMemorySharesNoPageOfTheSystem) {
+  UnreservedMemory memory;
+  FakeCudaDriver driver({.page_bytes = 64 << 10});
+  const auto device = *MakeCudaDevice(&driver, 0);
+  std::vector<std::unique_ptr<HostBuffer>> buffers;
+  for (const size_t elements : {1000, 100 << 20, 5000}) {
+    buffers.push_back(*device->AllocateHost(elements));
+    buffers.push_back(*device->KeepHost(elements));
+  }
+  EXPECT_THAT(driver.TakeMisuses(), IsEmpty());
+}
+
 // A child that wrote to a page that both have would part this process' page from the GPU's.
 TEST(CudaDevice, AForkedChildHasNoPinnedPages) {
   FakeCudaDriver driver({});
@@ -312,11 +402,11 @@ TEST_F(CudaDeviceErrors, AStreamUnderCaptureIsRefused) {
 TEST_F(CudaDeviceErrors, NoPinnedMemoryLeftSaysHowMuchWasWanted) {
   driver_.Fail("Pin", absl::ResourceExhaustedError("no memory"));
   // The pool frees what is idle and tries again.
-  EXPECT_TRUE(device_->AllocateHost(10000).ok());
+  EXPECT_TRUE(device_->AllocateHost(20 << 20).ok());
   driver_.Fail("Pin", absl::ResourceExhaustedError("no memory"), /*successes=*/0,
                /*times=*/2);
-  EXPECT_EQ(device_->AllocateHost(20480).status(),
-            absl::ResourceExhaustedError("81920 bytes of pinned memory: no memory"));
+  EXPECT_EQ(device_->AllocateHost(25 << 20).status(),
+            absl::ResourceExhaustedError("104857600 bytes of pinned memory: no memory"));
 }
 
 TEST(CudaDeviceMaking, NothingIsHeldAfterItFailed) {

@@ -130,13 +130,12 @@ absl::Status FakeCudaDriver::Pin(void* memory, size_t bytes) {
   MutexLock lock(&mutex_);
   SLIMPS_RETURN_IF_ERROR(TakeFailure("Pin"));
   (void)CurrentDevice("Pin");
-  constexpr uintptr_t kPageBytes = 4096;
-  const auto page_of = [](const std::byte* address) {
-    return reinterpret_cast<uintptr_t>(address) / kPageBytes;
+  const auto page_of = [this](const std::byte* address) {
+    return reinterpret_cast<uintptr_t>(address) / options_.page_bytes;
   };
   auto block = std::make_unique<Block>();
   block->memory = {static_cast<const std::byte*>(memory), bytes};
-  if (reinterpret_cast<uintptr_t>(memory) % kPageBytes != 0) {
+  if (reinterpret_cast<uintptr_t>(memory) % options_.page_bytes != 0) {
     Note("pinned memory does not begin at a page's start");
   }
   const auto shares_a_page = [&](const std::unique_ptr<Block>& other) {
@@ -149,6 +148,7 @@ absl::Status FakeCudaDriver::Pin(void* memory, size_t bytes) {
     return absl::InternalError("Pin: already pinned");
   }
   blocks_.push_back(std::move(block));
+  ++pins_;
   return absl::OkStatus();
 }
 

@@ -128,6 +128,11 @@ size_t FakeCudaDriver::pinned_bytes() {
   return bytes;
 }
 
+int64_t FakeCudaDriver::pins() {
+  MutexLock lock(&mutex_);
+  return pins_;
+}
+
 void FakeCudaDriver::CheckAllGivenBack() {
   MutexLock lock(&mutex_);
   const auto check = [&](const char* what, size_t held) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {

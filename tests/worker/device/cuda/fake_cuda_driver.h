@@ -43,6 +43,7 @@ class FakeCudaDriver final : public CudaDriver {
  public:
   struct Options {
     int devices = 1;
+    size_t page_bytes = 4096;
     uint32_t seed = 1;
     absl::Duration longest_delay = absl::Milliseconds(1);  // before each work of a stream
   };
@@ -77,6 +78,8 @@ class FakeCudaDriver final : public CudaDriver {
   // Returns what was misused since the last call, and forgets it.
   std::vector<std::string> TakeMisuses();
   size_t pinned_bytes();
+  // Returns how often memory was pinned.
+  int64_t pins();
   // Notes what is still held: to be called when the code under test has given everything back.
   void CheckAllGivenBack();
 
@@ -95,6 +98,7 @@ class FakeCudaDriver final : public CudaDriver {
   void DestroyEvent(void* event) override;
   absl::Status RecordEvent(void* event, void* stream) override;
   absl::Status SynchronizeEvent(void* event) override;
+  size_t page_bytes() const override { return options_.page_bytes; }
   absl::Status Pin(void* memory, size_t bytes) override;
   void Unpin(void* memory) override;
   absl::Status CopyToHost(void* host, const void* device, size_t bytes, void* stream) override;
@@ -161,6 +165,7 @@ class FakeCudaDriver final : public CudaDriver {
   std::map<int, Stream*> default_streams_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<Event>> events_ ABSL_GUARDED_BY(mutex_);
   std::vector<Access> accesses_ ABSL_GUARDED_BY(mutex_);
+  int64_t pins_ ABSL_GUARDED_BY(mutex_) = 0;
   Clock host_ ABSL_GUARDED_BY(mutex_);  // what the host's threads have waited for
 };
 
