@@ -82,10 +82,9 @@ class Device {
                           std::span<float> destination, CopyDone done) = 0;
 
   // Copies as CopyToHost does, and reports the largest magnitude too, so that no caller needs a
-  // pass of its own to look for NaN. This default reads the arrived values once more before `done`
-  // runs; a device may override it with something better.
+  // pass of its own to look for NaN.
   virtual void CopyGradient(KeyId key, std::span<const float> source, StreamHandle producer,
-                            std::span<float> destination, GradientDone done);
+                            std::span<float> destination, GradientDone done) = 0;
 
   // Starts copying `source` (a host buffer) to `destination` (device memory), with the terms of
   // CopyToHost. The copy begins after all work that `consumer` was given before this call, and what

@@ -43,6 +43,8 @@ class CountingDevice final : public Device {
   }
   void CopyToHost(KeyId, std::span<const float>, StreamHandle, std::span<float>,
                   CopyDone) override {}
+  void CopyGradient(KeyId, std::span<const float>, StreamHandle, std::span<float>,
+                    GradientDone) override {}
   void CopyToDevice(KeyId, std::span<const float>, std::span<float>, StreamHandle,
                     CopyDone) override {}
 

@@ -14,12 +14,14 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "compress/kernels/kernels.h"
 #include "proto/base/buffer.h"
 #include "proto/base/mutex.h"
 #include "proto/base/out_of_memory.h"
 #include "proto/base/status_copy.h"
 #include "proto/base/status_macros.h"
 #include "proto/base/thread.h"
+#include "worker/device/gradient_checks.h"
 #include "worker/device/host_pool.h"
 #include "worker/device/slab_pool.h"
 
@@ -27,6 +29,9 @@ namespace slimps {
 namespace {
 
 using Context = std::shared_ptr<const CudaContext>;
+
+// Arrived gradients are read by so many threads, so that a core's speed does not bound the copies.
+constexpr int kCheckThreads = 4;
 
 // Returns the error of a call about a stream that was given.
 absl::Status OfStream(const CudaContext& context, const absl::Status& status) {
@@ -261,6 +266,10 @@ class CudaDevice final : public Device {
       : context_(context),
         pool_(SlabPool::Create(Slabs(), SlabPool::IdleSlabs::kWait)),
         kept_(SlabPool::Create(Slabs(), SlabPool::IdleSlabs::kAreFreed)),
+        checks_(kCheckThreads,
+                [](std::span<const float> values) {
+                  return BestKernels().raw.largest(values.data(), values.size());
+                }),
         to_host_(std::move(to_host)),
         to_device_(std::move(to_device)) {}
 
@@ -296,6 +305,16 @@ class CudaDevice final : public Device {
     to_host_->Copy(key, destination, const_cast<float*>(source.data()), producer, std::move(done));
   }
 
+  void CopyGradient(KeyId key, std::span<const float> source, StreamHandle producer,
+                    std::span<float> destination, GradientDone done) override {
+    const auto gradient = std::make_shared<GradientChecks::Node>();
+    gradient->push_back({.key = key, .values = destination, .done = std::move(done)});
+    CopyToHost(key, source, producer, destination, [this, gradient](KeyId, absl::Status status) {
+      gradient->front().arrived = std::move(status);
+      checks_.Add(gradient.get());
+    });
+  }
+
   void CopyToDevice(KeyId key, std::span<const float> source, std::span<float> destination,
                     StreamHandle consumer, CopyDone done) override {
     absl::Status status = CheckCopy(key, source, destination);
@@ -313,6 +332,7 @@ class CudaDevice final : public Device {
   const Context context_;
   const std::shared_ptr<SlabPool> pool_;
   const std::shared_ptr<SlabPool> kept_;  // for buffers that are held as long as a model
+  GradientChecks checks_;                 // ends after the lanes, whose copies it reports
   const std::unique_ptr<CopyLane> to_host_;
   const std::unique_ptr<CopyLane> to_device_;
 };

@@ -275,6 +275,29 @@ TEST(CudaDevice, PinnedMemorySharesNoPageOfTheSystem) {
   EXPECT_THAT(driver.TakeMisuses(), IsEmpty());
 }
 
+// The next copy's arrival must not wait for whoever reads the last one.
+TEST(CudaDevice, CopiesCompleteWhileAGradientIsReported) {
+  FakeCudaDriver driver({});
+  std::promise<void> released;
+  {
+    const auto device = *MakeCudaDevice(&driver, 0);
+    const auto first = *device->AllocateHost(100), second = *device->AllocateHost(100);
+    const std::span<float> gradient = driver.Allocate(0, 100);
+    Completions reported, copied;
+    device->CopyGradient(1, gradient, nullptr, first->floats(),
+                         [&, done = reported.Callback()](KeyId key, absl::StatusOr<float> largest) {
+                           released.get_future().wait();
+                           done(key, largest.status());
+                         });
+    device->CopyToHost(2, gradient, nullptr, second->floats(), copied.Callback());
+    EXPECT_TRUE(copied.Await(1)[2].ok());
+    released.set_value();
+    EXPECT_TRUE(reported.Await(1).at(1).ok());
+  }
+  driver.CheckAllGivenBack();
+  EXPECT_THAT(driver.TakeMisuses(), IsEmpty());
+}
+
 // A child that wrote to a page that both have would part this process' page from the GPU's.
 TEST(CudaDevice, AForkedChildHasNoPinnedPages) {
   FakeCudaDriver driver({});
