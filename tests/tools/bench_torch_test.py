@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""slimps bench torch: its flags, its figures and tables.
+"""slimps bench torch: its flags, its figures and tables, and the model of --accelerator.
 
-A short run where network namespaces can be made.
+Short runs where network namespaces can be made.
 """
 
 import contextlib
@@ -16,6 +16,8 @@ import folder_case
 from bench.cluster import net
 from bench import report_tables
 from bench.torch import torch_bench as bench
+from bench.torch import torch_systems
+from bench.torch import torch_tables as tables
 from cli import setup
 
 
@@ -39,7 +41,28 @@ def report(options, measured):
         "repeats": 3,
         "threshold": "4096",
         "cores": 2,
-        "results": bench.results_of(options, measured),
+        "results": tables.results_of(options, measured),
+    }
+
+
+def waited_report(*jobs_of_systems):
+    """Returns the report of --accelerator=161 at 1 Gbit/s, from (system, its jobs' reports)."""
+    options = settled("--accelerator=161")
+    measured = {
+        (system, None): [tables.figures_of(reports, 161.0, options.bits, 2) for reports in jobs]
+        for system, jobs in jobs_of_systems
+    }
+    return {**report(options, measured), "accelerator_ms": 161.0}
+
+
+def worker(median_ms, sent=1e6, received=1e6, cpu_ms=20.0, **rest):
+    return {
+        "iteration_ms": median_ms + 1,
+        "median_iteration_ms": median_ms,
+        "wire_bytes_out": sent,
+        "wire_bytes_in": received,
+        "cpu_ms": cpu_ms,
+        **rest,
     }
 
 
@@ -68,14 +91,26 @@ class FlagsTest(unittest.TestCase):
             (["--steps=0"], "expected 1 to 100000"),
             (["--system=gloo"], "did you mean --systems?"),
             (["--json=/no/such/x.json"], "--json: cannot write /no/such/x.json"),
+            (["--accelerator=0"], "--accelerator: expected 1 to 3600000.0, got \"0\""),
+            (["--accelerator=161", "--batch=8"], "--batch: expected none with --accelerator"),
+            (
+                ["--accelerator=161", "--systems=powersgd"],
+                "--systems: expected some of alone,gloo,gloo_fp16,",
+            ),
+            (["--systems=powersgd_4"], "--systems: expected some of alone,gloo,powersgd,slimps"),
         ):
             self.assertIn(complaint, self.refused(*arguments))
 
     def test_defaults_are_what_the_figures_are_of(self):
         options = settled()
         self.assertEqual(
-            ([8, 64], list(bench.SYSTEMS), "1gbit", 2),
-            (options.batch, options.systems, options.link, options.nodes),
+            ([8, 64], list(torch_systems.TRAINED), 12, 1e9, 2),
+            (options.batch, options.systems, options.steps, options.bits, options.nodes),
+        )
+        options = settled("--accelerator=161", "--link=unshaped")
+        self.assertEqual(
+            ([None], list(torch_systems.WAITED_FOR), 30, None),
+            (options.batch, options.systems, options.steps, options.bits),
         )
 
 
@@ -91,7 +126,7 @@ class FiguresTest(unittest.TestCase):
 
     def test_medians_and_what_they_are_beside_gloo(self):
         alone = {("alone", 8): [job(170.0)]}
-        _, gloo, ours = bench.results_of(settled(), alone | self.MEASURED)
+        _, gloo, ours = tables.results_of(settled(), alone | self.MEASURED)
         self.assertAlmostEqual(204 / 170, ours["of_alone"])
         self.assertEqual(
             (410.0, 1.0, None),
@@ -102,7 +137,7 @@ class FiguresTest(unittest.TestCase):
         self.assertEqual([200.0, 204.0, 300.0], ours["iteration_ms_of_repeats"])
 
     def test_without_gloo_there_is_nothing_to_compare_with(self):
-        (ours,) = bench.results_of(settled(), {("slimps_fp32", 64): [job(900.0)]})
+        (ours,) = tables.results_of(settled(), {("slimps_fp32", 64): [job(900.0)]})
         self.assertIsNone(ours["speedup_over_gloo"])
 
     def test_the_bar_is_met_or_missed(self):
@@ -117,6 +152,56 @@ class FiguresTest(unittest.TestCase):
         report_tables.check(made)
         made["results"][0]["system"] = "horovod"
         with self.assertRaisesRegex(ValueError, r"results\[0\].system: expected one of alone"):
+            report_tables.check(made)
+
+
+class BoundTest(unittest.TestCase):
+    def test_a_bound_is_the_largest_of_its_parts(self):
+        for reports, parts in (
+            ([worker(170.0), worker(180.0)], (8.0, 20.0, 161.0)),
+            # The busiest node's slower direction counts.
+            ([worker(900.0, 1e8, 2e7), worker(910.0, 5e7, 1.1e8)], (880.0, 20.0, 880.0)),
+            # All processes' time is spread over both cores.
+            ([worker(400.0, cpu_ms=500.0), worker(390.0, cpu_ms=100.0)], (8.0, 300.0, 300.0)),
+        ):
+            [row] = waited_report(("slimps_fp32", [reports]))["results"]
+            self.assertEqual(
+                (161.0,) + parts,
+                (row["accelerator_ms"], row["wire_ms"], row["cores_ms"], row["bound_ms"]),
+            )
+            self.assertEqual(
+                max(each["median_iteration_ms"] for each in reports), row["iteration_ms"]
+            )
+
+    def test_an_unshaped_link_takes_no_time(self):
+        self.assertEqual(0.0, tables.figures_of([worker(1.0)], 161.0, None, 2)["wire_ms"])
+
+    def test_starts_have_a_median_and_a_range(self):
+        starts = [[worker(ms), worker(ms - 5)] for ms in (175.0, 240.0, 180.0)]
+        [row] = waited_report(("slimgc_1bit_2way", starts))["results"]
+        self.assertEqual(
+            (180.0, 175.0, 240.0),
+            (row["iteration_ms"], row["iteration_ms_min"], row["iteration_ms_max"]),
+        )
+        self.assertEqual([175.0, 240.0, 180.0], row["iteration_ms_of_repeats"])
+
+    def test_powersgd_is_shown_as_run_and_with_its_arithmetic_charged(self):
+        def start(ms, charged):
+            return [worker(ms, cpu_ms=400.0, charged_iteration_ms=charged)] * 2
+
+        made = waited_report(
+            ("gloo", [[worker(900.0)] * 2]),
+            ("powersgd_4", [start(500.0, 200.0), start(520.0, 180.0), start(480.0, 190.0)]),
+        )
+        report_tables.check(made)
+        page = report_tables.markdown(made)
+        beside = "| 500.0 | 480.0 to 520.0 | 400.0 | 1.25 | 161.0 | 8.0 | 400.0 | 1.80 |"
+        self.assertIn("| powersgd_4 " + beside, page)
+        beside = "| 190.0 | 180.0 to 200.0 | 161.0 | 1.18 | 161.0 | 8.0 |  | 4.74 |"
+        self.assertIn("| powersgd_4, arithmetic charged " + beside, page)
+        self.assertNotIn("gloo, arithmetic", page)
+        made["results"][0]["wire_ms"] = None
+        with self.assertRaisesRegex(ValueError, r"results\[0\].wire_ms: expected a number"):
             report_tables.check(made)
 
 
@@ -145,13 +230,49 @@ class RunTest(folder_case.FolderCase):
             )
         self.assertEqual(0, status, out.getvalue())
         rows = {row["system"]: row for row in json.loads(self.get("t.json"))["results"]}
-        self.assertEqual(list(bench.SYSTEMS), list(rows))
+        self.assertEqual(list(torch_systems.TRAINED), list(rows))
         raw = 4 * 11173962  # ResNet-18's parameters, of 10 classes, for images of 32 x 32
         # Two steps; one may be counted late.
         self.assertAlmostEqual(raw, rows["slimps_fp32"]["bytes_pushed"], delta=raw / 2)
         self.assertLess(rows["slimps_1bit"]["bytes_pushed"], raw / 15)
         self.assertLess(rows["slimps_1bit_2way"]["bytes_pulled"], raw / 10)
         self.assertGreater(rows["slimps_1bit"]["bytes_pulled"], raw / 3)
+
+    def test_beside_an_accelerator_all_systems_exchange(self):
+        reason = net.why_not("cubic")
+        if reason:
+            self.skipTest(reason)
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
+            status = bench.main(
+                [
+                    "--accelerator=30",
+                    "--link=unshaped",
+                    "--steps=2",
+                    "--warmup=2",
+                    "--repeats=1",
+                    "--programs=" + os.getcwd(),
+                    "--python=" + os.environ["SLIMPS_TORCH2_PYTHON"],
+                    "--json=" + self.path("w.json"),
+                ]
+            )
+        self.assertEqual(0, status, out.getvalue())
+        made = json.loads(self.get("w.json"))
+        report_tables.check(made)
+        rows = {row["system"]: row for row in made["results"]}
+        self.assertEqual(list(torch_systems.WAITED_FOR), list(rows))
+        for row in rows.values():
+            self.assertGreaterEqual(row["iteration_ms"], 30.0, row["system"])
+            self.assertGreater(row["cores_ms"], 0.0, row["system"])
+            self.assertEqual("powersgd_" in row["system"][:9], "charged_iteration_ms" in row)
+        raw = 4 * 25557032
+        # slimps sends half of a push and, from the server beside it, half of a pull: the rest stays
+        # on the node. Two workers of a ring send each half twice.
+        for system, sent in (("gloo", raw), ("gloo_fp16", raw / 2), ("slimps_bf16", raw / 2)):
+            self.assertAlmostEqual(sent, rows[system]["wire_bytes_out"], delta=raw / 4, msg=system)
+        for system in ("powersgd_4", "slimps_1bit_2way", "slimgc_1bit_2way"):
+            self.assertLess(rows[system]["wire_bytes_out"], raw / 10, system)
+        self.assertLess(rows["alone"]["wire_bytes_out"], raw / 1000)
 
     def test_who_fails_is_named(self):
         reason = net.why_not("cubic")

@@ -5,7 +5,7 @@ from bench.cluster import cluster_tables
 from bench.codec import codec_tables
 from bench.gpu import gpu_tables
 from bench.torch import python_bench
-from bench.torch import torch_bench
+from bench.torch import torch_tables
 from bench.training import accuracy_bench
 from bench.training import convergence_bench
 from bench.training import sensitivity_bench
@@ -20,7 +20,7 @@ TABLES = {
     "gpu": gpu_tables,
     "python": python_bench,
     "sensitivity": sensitivity_bench,
-    "torch": torch_bench,
+    "torch": torch_tables,
     "transport": transport_tables,
 }
 

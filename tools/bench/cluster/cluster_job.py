@@ -134,8 +134,10 @@ class Job:
         self.timeout = timeout
         self.shard_threads = shard_threads
         self.snapshot_every = snapshot_every
+        self.scheduler_node = net.HUB
         self.events = queue.SimpleQueue()
         self.processes = []
+        self.daemons = []  # those of the processes that are no workers
         self.before_exec = job_node.die_with_parent()
 
     def run(self, worker_flags):
@@ -158,8 +160,9 @@ class Job:
 
     def _start(self, worker_flags, reports, folder):
         sizes = ["--num_workers=%d" % self.workers, "--num_servers=%d" % self.workers]
-        root = self.network.address(net.HUB)
+        root = self.network.address(self.scheduler_node)
         self.start_daemons(root, sizes, folder)
+        self.daemons = list(self.processes)
         return [
             self._spawn(
                 "worker%d" % rank,
@@ -173,7 +176,7 @@ class Job:
         of_scheduler, of_servers = bench_processes.snapshot_flags(folder, self.snapshot_every)
         self._spawn(
             "scheduler",
-            net.HUB,
+            self.scheduler_node,
             [self.programs["slimps_scheduler"], "--bind=" + root, "--port=%d" % PORT, "--insecure"]
             + of_scheduler
             + sizes,
