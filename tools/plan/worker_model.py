@@ -54,9 +54,10 @@ class WorkerModel(Process):
         self._pushed = [0] * count  # newest iteration
         self._arrived = [0] * count  # newest version
         self._ready = [0] * count  # the newest iteration for which the forward pass has weights
+        self._to_write = 0  # parameters that lack the next iteration's weights
         self._iteration = 1
         self._layer = 0
-        self._waits = False  # the accelerator, for the weights of _layer
+        self._waits = False  # the training thread, for the step's end
 
     def connect(self, servers: Sequence[server_model.ServerModel]) -> None:
         self.servers = servers
@@ -68,15 +69,10 @@ class WorkerModel(Process):
     # ---- the accelerator -------------------------------------------------------------------------
 
     def _forward(self) -> None:
-        """Goes on with the forward pass as far as weights have arrived."""
         if self._layer == len(self.model.layers):
             self._backward(len(self.model.layers) - 1)
             return
         layer = self.model.layers[self._layer]
-        tensors = range(layer.first, layer.first + layer.tensors)
-        self._waits = any(self._ready[tensor] < self._iteration for tensor in tensors)
-        if self._waits:
-            return
         self._layer += 1
         self.engine.after(layer.forward, self._forward)
 
@@ -97,9 +93,24 @@ class WorkerModel(Process):
         self.ends.append(self.engine.now)
         if self._iteration == self.total:
             return
-        self._iteration += 1
-        self._layer = 0
-        self._forward()
+        self._waits = True
+        self._to_write = len(self._ready)
+        for tensor, iteration in enumerate(self._ready):
+            if iteration > self._iteration:
+                self._write(tensor)
+
+    def _write(self, tensor: int) -> None:
+        """Writes a parameter, as the step's end does with what is there and with what comes."""
+        work = self.costs.copy_ms(4.0 * self.model.tensors[tensor].elements)
+        self._updater.submit(-tensor, work, self._written)
+
+    def _written(self) -> None:
+        self._to_write -= 1
+        if self._to_write == 0:
+            self._waits = False
+            self._iteration += 1
+            self._layer = 0
+            self._forward()
 
     # ---- pushes ----------------------------------------------------------------------------------
 
@@ -229,13 +240,12 @@ class WorkerModel(Process):
     def _make_ready(self, tensor: int, iteration: int) -> None:
         self._ready[tensor] = iteration
         if self._waits:
-            self._waits = False
-            self._forward()
+            self._write(tensor)
 
     # ---- the backup model ------------------------------------------------------------------------
 
     def _step_if_due(self, tensor: int) -> None:
-        """As tools/bench/cluster/backup_loop.cc: one round of lag, front layers first."""
+        """As worker/exchange/next_weights.h: one round of lag, front layers first."""
         round_ = self._pushed[tensor]
         if round_ != self._arrived[tensor] + 1:
             return

@@ -249,9 +249,13 @@ slimps_status slimps_exchange_end_step(slimps_exchange* exchange) {
 }
 
 slimps_status slimps_exchange_await_weights(slimps_exchange* exchange, size_t index) {
-  const slimps_status known = AskExchange(
-      __func__, exchange, [=](const Exchange& one) { return slimps::CheckIndex(one, index); });
-  if (known != SLIMPS_OK) return known;
+  bool waits = false;
+  const slimps_status known = AskExchange(__func__, exchange, [&](const Exchange& one) {
+    const absl::Status checked = slimps::CheckIndex(one, index);
+    waits = checked.ok() && !one.exchange->HasWeights(index);
+    return checked;
+  });
+  if (!waits) return known;
   return AwaitStep(__func__, exchange,
                    [=](WeightExchange* one) { return one->AwaitWeights(index); });
 }

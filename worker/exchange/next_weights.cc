@@ -277,6 +277,11 @@ absl::Status NextWeights::AwaitWritten(size_t tensor, SteadyTime deadline) {
   return Await(deadline, [&] { return size_t{states_[tensor].written < published_}; });
 }
 
+bool NextWeights::IsWritten(size_t tensor) const {
+  MutexLock lock(&mutex_);
+  return status_.ok() && states_[tensor].written == published_;
+}
+
 absl::Status NextWeights::AwaitArrived(SteadyTime deadline) {
   return Await(deadline, [this] { return not_arrived_; });
 }

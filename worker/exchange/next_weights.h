@@ -105,6 +105,8 @@ class NextWeights final : public std::enable_shared_from_this<NextWeights> {
 
   // Waits until one tensor is written.
   [[nodiscard]] absl::Status AwaitWritten(size_t tensor, SteadyTime deadline);
+  // Returns true if AwaitWritten(tensor) would return OK at once.
+  bool IsWritten(size_t tensor) const;
 
   // Writes `weights` to the parameter, from the thread that calls. A copy to a GPU keeps `owner`.
   void Write(size_t tensor, std::span<const float> weights, std::shared_ptr<const void> owner);

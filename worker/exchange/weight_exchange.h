@@ -117,6 +117,10 @@ class WeightExchange final {
   // Waits until the parameter holds this step's weights, with overlap_forward. Returns the first
   // error of the step before.
   [[nodiscard]] absl::Status AwaitWeights(size_t index);
+  // Returns true if AwaitWeights(index) would return OK at once.
+  bool HasWeights(size_t index) const {
+    return !options_.overlap_forward || next_->IsWritten(index);
+  }
 
   // Sets the numbers of one parameter from the next OnGradient on. They replace the optimizer's, at
   // the servers and in the local step. A loc_lr keeps its proportion to the learning rate. The

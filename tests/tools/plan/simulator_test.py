@@ -43,11 +43,9 @@ class WaitingTest(unittest.TestCase):
         # Push, push and its answer at once, answer.
         self.assertAlmostEqual(3 + 3 * WIRE, iteration(small_jobs.model(2 * MEBI)), 2)
 
-    def test_the_forward_pass_goes_on_layer_by_layer(self):
-        # The last layer's push is first on the link, then the front layers' by priority. The
-        # answers of layers 1 and 2 come while layer 0 computes.
+    def test_a_step_ends_with_its_last_weights_whatever_the_order(self):
         model = small_jobs.model(MEBI, MEBI, MEBI, MEBI, forward=4.0, backward=0.0)
-        self.assertAlmostEqual(3 * WIRE + 16, iteration(model), 1)
+        self.assertAlmostEqual(5 * WIRE + 16, iteration(model), 1)
         unordered = System("fp32", prioritise=False)
         self.assertAlmostEqual(5 * WIRE + 16, iteration(model, unordered), 1)
 
@@ -75,9 +73,9 @@ class WaitingTest(unittest.TestCase):
             step_ns=ns,
         )
         both = System("1bit", push="1bit", pull="1bit")
-        # Copy; encode; sum; step; encode the change; add the change.
+        # Copy; encode; sum; step; encode the change; add the change; write the parameter.
         took = iteration(small_jobs.model(MEBI), both, costs, bits_per_second=None)
-        self.assertAlmostEqual(3 + 6, took)
+        self.assertAlmostEqual(3 + 7, took)
 
     def test_a_message_costs_both_ends(self):
         costs = dataclasses.replace(small_jobs.FREE, message_ms=0.25)

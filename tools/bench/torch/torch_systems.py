@@ -77,6 +77,11 @@ WAITED_FOR = {
         "DistributedOptimizer, bf16 both ways, waiting", compression="bf16", pull_compression="bf16"
     ),
     "slimps_1bit_2way": slimps("DistributedOptimizer, 1bit both ways, waiting", **BOTH_WAYS),
+    "slimps_1bit_2way_overlap": slimps(
+        "slimps_1bit_2way whose modules wait for their own weights",
+        overlap_forward=True,
+        **BOTH_WAYS,
+    ),
     "slimgc_1bit": SLIMGC,
     "slimgc_1bit_2way": SLIMGC_2WAY,
     "slimps_powersgd_4": slimps(
