@@ -2,7 +2,7 @@
 """The systems of slimps bench torch, by name. The command and its workers read them, without torch.
 
 A system says how gradients are exchanged: not at all ("alone"), by DistributedDataParallel over
-gloo ("ddp": a kind of exchanges.BY_KIND and its options) or by slimps ("slimps": the options of
+gloo ("ddp": a kind of ddp_hooks and its options) or by slimps ("slimps": the options of
 DistributedOptimizer).
 """
 
@@ -63,7 +63,9 @@ WAITED_FOR = {
     "alone": ALONE,
     "gloo": GLOO,
     "gloo_fp16": ddp(
-        "DistributedDataParallel with torch's fp16_compress_hook", hook="fp16_compress_hook"
+        "DistributedDataParallel with torch's fp16_compress_hook",
+        kind="default",
+        hook="fp16_compress_hook",
     ),
     "gloo_delayed": ddp(
         "DistributedDataParallel that reduces while the next step computes: last step's mean",

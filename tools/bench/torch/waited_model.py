@@ -28,7 +28,6 @@ class Accelerator:
 
     def begin_step(self):
         self._host_at = time.monotonic()
-        self._free_at = max(self._free_at, self._host_at)
 
     def call_layer(self):
         """Notes that the hooks before a layer's forward pass begin."""
