@@ -83,8 +83,7 @@ def compute_ms(options, gradient_bytes, ratio):
     """Returns the milliseconds that one iteration computes on the simulated accelerator."""
     if options.compute_ms is not None:
         return options.compute_ms
-    bits = options.bits or net.bits_per_second(flags_of.UNSHAPED_COMPUTE)
-    return bound.wire_ms(gradient_bytes, bits) / ratio
+    return bound.wire_ms(gradient_bytes, net.bits_per_second(flags_of.COMPUTE_LINK)) / ratio
 
 
 def number_or_none(value):

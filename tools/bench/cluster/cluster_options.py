@@ -8,7 +8,7 @@ from bench.cluster import systems
 from bench.common import Parser, name_list, number
 from slimps_launch import out_files
 
-UNSHAPED_COMPUTE = "1gbit"  # an unshaped link uses the compute times of this rate
+COMPUTE_LINK = "1gbit"  # the link of the models' published ratios, whatever --link is
 LONGEST = 1e6  # seconds
 COMPARED = "slimgc_1bit,slimgc_1bit_2way"  # the systems of --fixed_thresholds without --systems
 
@@ -63,8 +63,8 @@ def make_parser():
         "--compute_ms",
         type=number(0, 3.6e6, float),
         metavar="MS",
-        help="compute time of one iteration (fp32 wire time at the link's rate over the model's "
-        "published ratio; unshaped: as at %s)" % UNSHAPED_COMPUTE,
+        help="compute time of one iteration, on any link (fp32 wire time at %s over the model's "
+        "published ratio)" % COMPUTE_LINK,
     )
     parser.add_placement()
     parser.add_argument(
