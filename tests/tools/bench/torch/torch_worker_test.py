@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The model of slimps bench torch --accelerator, and its hooks of DistributedDataParallel.
+"""What a worker of slimps bench torch --accelerator has: its model and its hooks.
 
 Clocks and all-reduces are the test's.
 """
@@ -11,8 +11,8 @@ import types
 import pytest
 import torch
 
-TOOLS = os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "..", "tools")
-sys.path.append(os.path.join(TOOLS, "bench", "torch"))
+HERE = os.path.dirname(os.path.realpath(__file__))
+sys.path.append(os.path.join(HERE, "..", "..", "..", "..", "tools", "bench", "torch"))
 
 import ddp_hooks  # noqa: E402
 import waited_model  # noqa: E402
