@@ -131,8 +131,8 @@ SLIMPS_API slimps_status slimps_exchange_set_hyper(slimps_exchange* exchange, si
  * INVALID_ARGUMENT: negative or not finite, or a store or an optimizer that cannot clip. */
 SLIMPS_API slimps_status slimps_exchange_set_clip_norm(slimps_exchange* exchange, double clip_norm);
 
-/* What became of clipped steps; with the backup model up to the step before the newest. Since
- * 1.10. */
+/* What became of clipped steps; with the backup model or overlap_forward up to the step before the
+ * newest. Since 1.10. */
 typedef struct slimps_clipping {
   size_t struct_size;     /* set by the caller: sizeof(slimps_clipping) */
   double norm;            /* of the newest mean gradient, before clipping; may be infinite or NaN */

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/exchange/host_copies.h"
 
+#include <new>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -32,6 +33,7 @@ struct HostCopies::Shared {
   std::list<Made> made ABSL_GUARDED_BY(mutex);  // and not taken
   size_t under_way ABSL_GUARDED_BY(mutex) = 0;  // copies
   bool taking ABSL_GUARDED_BY(mutex) = false;   // one is being taken
+  bool lost ABSL_GUARDED_BY(mutex) = false;     // memory ran out while one was taken
   bool stopping ABSL_GUARDED_BY(mutex) = false;
 };
 
@@ -59,11 +61,11 @@ absl::Status HostCopies::Start(size_t index, Device* device, std::span<const flo
                                StreamHandle stream) {
   SLIMPS_ASSIGN_OR_RETURN(std::unique_ptr<HostBuffer> made, device->AllocateHost(gradient.size()));
   const Copy copy = std::move(made);
+  if (!thread_.joinable()) thread_ = Thread("gradients", [this] { Run(); });
   {
     MutexLock lock(&shared_->mutex);
     ++shared_->under_way;
   }
-  if (!thread_.joinable()) thread_ = Thread("gradients", [this] { Run(); });
   device->CopyToHost(/*key=*/index, gradient, stream, copy->floats(),
                      [shared = shared_, index, copy](KeyId, const absl::Status& copied) {
                        shared->Note(index, copied.ok() ? absl::StatusOr<Copy>(copy) : copied);
@@ -92,6 +94,7 @@ absl::Status HostCopies::AwaitTaken(SteadyTime deadline) {
     }
     shared_->changed.WaitFor(&shared_->mutex, left);
   }
+  if (shared_->lost) return absl::ResourceExhaustedError("pushing a gradient: out of memory");
   return absl::OkStatus();
 }
 
@@ -104,8 +107,14 @@ void HostCopies::Run() {
     shared_->made.pop_front();
     shared_->taking = true;
     shared_->mutex.Unlock();
-    take_(one.index, std::move(one.copy));
+    bool lost = false;
+    try {
+      take_(one.index, std::move(one.copy));
+    } catch (const std::bad_alloc&) {
+      lost = true;
+    }
     shared_->mutex.Lock();
+    shared_->lost |= lost;
     shared_->taking = false;
     shared_->changed.NotifyAll();
   }

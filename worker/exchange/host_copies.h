@@ -2,12 +2,12 @@
 // HostCopies: a step's gradients on their way from GPUs to the host, for who reads them there. No
 // caller waits for a stream or a copy: what has come is taken by a thread of its own.
 //
-//   HostCopies copies(parameters, [&](size_t index, HostCopies::Copy copy) { ... push it ... });
+//   HostCopies copies(parameters, [&](size_t index, auto copy) { ... push **copy ... }, clock);
 //   copies.BeginStep();
 //   copies.Start(index, device, gradient, stream);
 //   status = copies.AwaitTaken(deadline);
 //
-// Owned by the training thread.
+// Owned by the training thread. One thread at a time calls Start.
 #ifndef SLIMPS_WORKER_EXCHANGE_HOST_COPIES_H_
 #define SLIMPS_WORKER_EXCHANGE_HOST_COPIES_H_
 
@@ -53,6 +53,7 @@ class HostCopies final {
 
   // Waits until all copies of this step have been taken.
   // DeadlineExceeded: some have not.
+  // ResourceExhausted: memory ran out while one was taken.
   [[nodiscard]] absl::Status AwaitTaken(SteadyTime deadline);
 
  private:

@@ -116,7 +116,7 @@ void NextWeights::DoNext() {
   due_.erase(due_.begin());
   State& kept = states_[tensor];
   State state = kept;
-  kept.gradient = {};
+  if (work == Work::kLocalStep) kept.gradient = {};
   ++working_;
   mutex_.Unlock();
   absl::Status done;
@@ -126,9 +126,12 @@ void NextWeights::DoNext() {
     state.gradient = {};
   } catch (const std::bad_alloc& error) {
     done = OutOfMemoryStatus(error);
+  } catch (...) {
+    done = absl::InternalError("the next step's weights: an exception");
   }
   mutex_.Lock();
   --working_;
+  changed_.NotifyAll();
   if (!done.ok()) return NoteError(done);
   if (work == Work::kLocalStep) {
     NoteMade(tensor, state.pushed);
@@ -136,7 +139,6 @@ void NextWeights::DoNext() {
     kept.written = state.made;
     --not_written_;
   }
-  changed_.NotifyAll();
 }
 
 absl::Status NextWeights::StepLocally(size_t tensor, int64_t iteration, const State& state) {
@@ -266,15 +268,22 @@ absl::Status NextWeights::Await(SteadyTime deadline, absl::FunctionRef<size_t()>
 }
 
 absl::Status NextWeights::AwaitMade(SteadyTime deadline) {
-  return Await(deadline, [this] { return not_made_; });
+  return Await(deadline, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return not_made_; });
 }
 
 absl::Status NextWeights::AwaitWritten(SteadyTime deadline) {
-  return Await(deadline, [this] { return not_written_; });
+  return Await(deadline, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return not_written_; });
 }
 
 absl::Status NextWeights::AwaitWritten(size_t tensor, SteadyTime deadline) {
-  return Await(deadline, [&] { return size_t{states_[tensor].written < published_}; });
+  return Await(deadline, [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    return size_t{states_[tensor].written < published_};
+  });
+}
+
+absl::Status NextWeights::status() const {
+  MutexLock lock(&mutex_);
+  return status_;
 }
 
 bool NextWeights::IsWritten(size_t tensor) const {
@@ -283,11 +292,11 @@ bool NextWeights::IsWritten(size_t tensor) const {
 }
 
 absl::Status NextWeights::AwaitArrived(SteadyTime deadline) {
-  return Await(deadline, [this] { return not_arrived_; });
+  return Await(deadline, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return not_arrived_; });
 }
 
 absl::Status NextWeights::AwaitCopied(SteadyTime deadline) {
-  return Await(deadline, [this] { return copies_; });
+  return Await(deadline, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return copies_; });
 }
 
 void NextWeights::NoteError(const absl::Status& why) {

@@ -63,7 +63,7 @@ struct OwnedGradient {
 class NextWeights final : public std::enable_shared_from_this<NextWeights> {
  public:
   // `backup`: null in a synchronous exchange. `finished` iterations are over.
-  // The pulls that are under way keep this object, which uses `store` only until Stop.
+  // The pulls that are under way keep this object, which starts none after Stop.
   NextWeights(KVStore* store, std::vector<NextTensor> tensors, std::shared_ptr<BackupModel> backup,
               int64_t finished, const Clock* clock);
 
@@ -110,6 +110,9 @@ class NextWeights final : public std::enable_shared_from_this<NextWeights> {
 
   // Writes `weights` to the parameter, from the thread that calls. A copy to a GPU keeps `owner`.
   void Write(size_t tensor, std::span<const float> weights, std::shared_ptr<const void> owner);
+
+  // Returns the first error.
+  absl::Status status() const;
 
   // Ends every wait with the first `why`. Returns when no gradient is read any more.
   void Fail(const absl::Status& why);

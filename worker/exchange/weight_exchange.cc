@@ -52,6 +52,7 @@ WeightExchange::WeightExchange(KVStore* store, std::span<const Parameter> parame
 WeightExchange::~WeightExchange() { next_->Stop(); }
 
 absl::Status WeightExchange::BeginStep() {
+  SLIMPS_RETURN_IF_ERROR(next_->status());
   ++iteration_;
   if (backup_ != nullptr) {
     backup_->set_learning_rate(
@@ -66,6 +67,7 @@ absl::Status WeightExchange::BeginStep() {
   copies_.BeginStep();
   MutexLock lock(&mutex_);
   pusher_.BeginRound();
+  has_gone_on_ = false;
   // A measured round's pulls come after its pushes. The scale of a clipped local step is known
   // when the round before has ended.
   early_ = !pusher_.measuring() && pusher_.clip_norm() == 0;
@@ -86,7 +88,9 @@ void WeightExchange::OnGradient(size_t index, std::span<const float> gradient, c
 void WeightExchange::Push(size_t index, OwnedGradient gradient, const Place& place) {
   MutexLock lock(&mutex_);
   const bool pushed = pusher_.OnGradient(index, gradient.values, place, gradient.owner);
-  if (pushed && early_) {
+  // Weights that nobody has awaited may still be written from what the next pull changes.
+  if (pushed && early_ && HasWeights(index)) {
+    has_gone_on_ = true;
     next_->Pushed(index, backup_ == nullptr ? OwnedGradient() : std::move(gradient));
   } else if (backup_ != nullptr) {
     gradients_[index] = std::move(gradient);
@@ -104,7 +108,7 @@ absl::Status WeightExchange::OnRows(size_t index, std::span<const int64_t> rows,
   }
   pusher_.OnRows(index, rows, values, place);
   if (!place.on_host()) copies_.NoteRead(index);  // pusher_ has waited for its copy
-  if (early_ && pusher_.contributed(index)) next_->Pushed(index);
+  if (early_ && HasWeights(index) && pusher_.contributed(index)) next_->Pushed(index);
   return absl::OkStatus();
 }
 
@@ -118,9 +122,11 @@ bool WeightExchange::IsRead(size_t index) const {
 absl::Status WeightExchange::EndStep() {
   absl::Status ended;
   const auto give_back = [&]() -> absl::Status {
-    MutexLock lock(&mutex_);
-    for (OwnedGradient& gradient : gradients_) gradient = {};
-    return pusher_.AwaitLoans();
+    {
+      MutexLock lock(&mutex_);
+      for (OwnedGradient& gradient : gradients_) gradient = {};
+    }
+    return AwaitLoans();
   };
   try {
     ended = ExchangeRound();
@@ -137,7 +143,10 @@ absl::Status WeightExchange::EndStep() {
 }
 
 absl::Status WeightExchange::ExchangeRound() {
-  SLIMPS_RETURN_IF_ERROR(copies_.AwaitTaken(Deadline()));
+  if (absl::Status taken = copies_.AwaitTaken(Deadline()); !taken.ok()) {
+    next_->Fail(taken);  // what comes later belongs to this step
+    return taken;
+  }
   if (options_.overlap_forward) SLIMPS_RETURN_IF_ERROR(next_->AwaitWritten(Deadline()));
   SLIMPS_RETURN_IF_ERROR(next_->AwaitCopied(Deadline()));  // mostly long over: backward came after
   bool measuring = false;
@@ -154,12 +163,16 @@ absl::Status WeightExchange::ExchangeRound() {
     measuring = pusher_.measuring();
     first_push = pusher_.first_push();
   }
+  // A local step by a gradient that is not finite is not shown.
+  if (backup_ != nullptr) SLIMPS_RETURN_IF_ERROR(AwaitLoans());
   next_->Publish();
   former_push_ = std::exchange(newest_push_, first_push);
   if (options_.overlap_forward) {
     if (backup_ != nullptr) SLIMPS_RETURN_IF_ERROR(next_->AwaitMade(Deadline()));
   } else {
-    SLIMPS_RETURN_IF_ERROR(AwaitWritten());
+    const absl::Status written = AwaitWritten();
+    if (!written.ok()) next_->Fail(written);  // no parameter is written any more
+    SLIMPS_RETURN_IF_ERROR(written);
   }
   is_written_ = true;
   finished_ = iteration_;
@@ -193,6 +206,11 @@ absl::Status WeightExchange::AwaitWeights(size_t index) {
   return written;
 }
 
+absl::Status WeightExchange::AwaitLoans() {
+  MutexLock lock(&mutex_);
+  return pusher_.AwaitLoans();
+}
+
 double WeightExchange::LocalScale() const {
   const double scale = pusher_.clipping().newest.scale;
   return scale == 0 ? 1 : scale;  // a skipped step says nothing of this one
@@ -221,11 +239,16 @@ Clipping WeightExchange::clipping() const {
 
 absl::Status WeightExchange::Drain() {
   if (options_.overlap_forward) SLIMPS_RETURN_IF_ERROR(next_->AwaitWritten(Deadline()));
-  if (backup_ == nullptr) return store_->Wait();
   {
     MutexLock lock(&mutex_);
+    if (backup_ != nullptr && has_gone_on_ && finished_ != iteration_) {
+      return absl::FailedPreconditionError(
+          "gradients of a step have gone out; expected the step's end before the weights are asked "
+          "for");
+    }
     SLIMPS_RETURN_IF_ERROR(pusher_.AwaitNorm());
   }
+  if (backup_ == nullptr) return store_->Wait();
   const TraceSpan span(TraceStage::kWait, {"", 0, static_cast<uint64_t>(finished_)});
   const Activity::Call noted(store_->activity(), "Drain");
   const SteadyTime start = options_.clock->Now();

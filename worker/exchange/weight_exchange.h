@@ -138,11 +138,12 @@ class WeightExchange final {
   [[nodiscard]] absl::Status SetClipNorm(double norm);
 
   // Returns what became of clipped steps: in a synchronous exchange up to the newest, with the
-  // backup model up to the one before.
+  // backup model or overlap_forward up to the one before.
   Clipping clipping() const;
 
   // Waits for the weights after the newest finished step. The parameters hold them until the next
   // BeginStep.
+  // FailedPrecondition: the backup model has gone on with gradients of a step that has not ended.
   [[nodiscard]] absl::Status Drain();
 
   // Saves the job in `folder` (KVStore::Save) with this exchange's own state, between two steps.
@@ -167,8 +168,9 @@ class WeightExchange final {
   // Pushes a gradient on the host, or one that is lent.
   void Push(size_t index, OwnedGradient gradient, const Place& place);
   absl::Status ExchangeRound();
+  absl::Status AwaitLoans();
   // Returns what the local step's gradient is multiplied by, as the newest known mean gradient was.
-  double LocalScale() const;
+  double LocalScale() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status AwaitWritten();
   SteadyTime Deadline() const { return options_.clock->Now() + options_.timeout; }
 
@@ -178,16 +180,17 @@ class WeightExchange final {
   const std::shared_ptr<BackupModel> backup_;  // null: synchronous
   const wire::OptimizerSpec optimizer_;        // the servers'
   const std::shared_ptr<NextWeights> next_;
-  int64_t iteration_;   // the iteration that was begun last
-  int64_t finished_;    // and ended
-  bool is_written_;     // the parameters hold the weights of iteration finished_ + 1
-  bool early_ = false;  // what is pushed goes on at once, during backward
+  int64_t iteration_;  // the iteration that was begun last
+  int64_t finished_;   // and ended
+  bool is_written_;    // the parameters hold the weights of iteration finished_ + 1
   // The first pushes of the newest round that has ended, and of the round before.
   SteadyTime newest_push_ = SteadyTime::InfiniteFuture();
   SteadyTime former_push_ = SteadyTime::InfiniteFuture();
   ExchangeTimes times_;
 
-  mutable Mutex mutex_;  // of a step's pushes
+  mutable Mutex mutex_;                               // of a step's pushes
+  bool early_ ABSL_GUARDED_BY(mutex_) = false;        // what is pushed goes on at once
+  bool has_gone_on_ ABSL_GUARDED_BY(mutex_) = false;  // something has, in this step
   GradientPusher pusher_ ABSL_GUARDED_BY(mutex_);
   std::vector<OwnedGradient> gradients_ ABSL_GUARDED_BY(mutex_);  // of this step; for local steps
   HostCopies copies_;  // declared last: its thread pushes

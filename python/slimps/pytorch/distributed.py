@@ -46,9 +46,10 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
     overlap_forward   True: step() returns before the weights have come, and each module of the
                       model waits for its own parameters before its forward pass, front layers
                       first. Needs the model as named_parameters, not compiled, without node_first.
-                      A parameter that is read where its module is not called (a tied weight in
-                      torch.nn.functional) needs await_weights() before; without it backward()
-                      raises FailedPreconditionError, which names it. False: step() waits for all
+                      Needs push_in_backward. A parameter that is read where its module is not
+                      called (a tied weight in torch.nn.functional, a copy of the model) needs
+                      await_weights() before; a pass without it makes backward() raise
+                      FailedPreconditionError, which names it. False: step() waits for all
     push_in_backward  True: gradients are sent during backward. False: step() sends them as they are
                       then, for GradScaler and for torch.nn.utils.clip_grad_norm_ (which clips this
                       worker's gradient, where clip_norm clips the mean)
@@ -191,6 +192,11 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
             rows.check(name, self.store, backup_model, bool(node_first))
         if (of_rows or overlap_forward) and node_first is None:
             node_first = False
+        if overlap_forward and not push_in_backward:
+            raise InvalidArgumentError(
+                "overlap_forward: without push_in_backward nothing tells which parameters a pass "
+                "has read; expected push_in_backward=True"
+            )
         if overlap_forward and node_first:
             raise InvalidArgumentError(
                 "overlap_forward: a node's sums come as a whole; expected node_first=False"
@@ -285,8 +291,8 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
     def grad_norm(self) -> float:
         """The norm of the newest step's mean gradient before clipping, as clip_grad_norm_ returns.
 
-        With backup_model, of the step before. NaN or infinite: the servers skipped that step. 0.0
-        before the first step and without clip_norm.
+        With backup_model or overlap_forward, of the step before. NaN or infinite: the servers
+        skipped that step. 0.0 before the first step and without clip_norm.
         """
         return self._exchange.clipping().norm
 

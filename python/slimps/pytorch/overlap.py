@@ -13,6 +13,10 @@ from slimps.errors import FailedPreconditionError, InvalidArgumentError
 from slimps.pytorch import evaluation
 
 
+# torch's modules that read their parts' parameters without calling the parts.
+_READ_PARTS = (nn.MultiheadAttention, nn.TransformerEncoderLayer)
+
+
 class ForwardWaits:
     """Shows a parameter's new weights before a module that has it is called.
 
@@ -23,7 +27,8 @@ class ForwardWaits:
         waits.end()
 
     show(index) waits until the parameter has the step's weights; its owner is held weakly. A
-    state_dict() of the model comes after all.
+    state_dict() of the model, or of a part, comes after all. What else reads parameters, as a copy
+    of the model, has to come after show_all().
 
     InvalidArgumentError: there is no model, or it is compiled: its modules are not called then.
     """
@@ -50,7 +55,9 @@ class ForwardWaits:
         indices = {id(parameter): index for index, parameter in enumerate(parameters)}
         self._of = {
             module: [
-                indices[id(one)] for one in module.parameters(recurse=False) if id(one) in indices
+                indices[id(one)]
+                for one in module.parameters(recurse=isinstance(module, _READ_PARTS))
+                if id(one) in indices
             ]
             for module in model.modules()
         }
@@ -58,8 +65,10 @@ class ForwardWaits:
         self._handles: List[Any] = [
             module.register_forward_pre_hook(hook) for module, found in self._of.items() if found
         ]
-        register: Any = model.register_state_dict_pre_hook
-        self._handles.append(register(evaluation.EagerHook(self.show_all)))
+        before_saving = evaluation.EagerHook(self.show_all)
+        for module in self._of:
+            register: Any = module.register_state_dict_pre_hook
+            self._handles.append(register(before_saving))
 
     def begin_step(self) -> None:
         self._missing = {index for found in self._of.values() for index in found}
@@ -87,7 +96,7 @@ class ForwardWaits:
                 self._show_one(index)
 
     def _show_one(self, index: int) -> None:
-        self._missing.discard(index)
         show = self._show()
         if show is not None:
             show(index)
+        self._missing.discard(index)

@@ -105,6 +105,29 @@ def a_parameter_that_nobody_waited_for_is_named():
         optimizer.step()
 
 
+def attention_has_its_parts_weights():
+    """MultiheadAttention reads its output's weight without calling that module."""
+    torch.manual_seed(4)
+    model = torch.nn.TransformerEncoderLayer(8, 2, 8, dropout=0.0, batch_first=True)
+    waiting = copy.deepcopy(model)
+    optimizer, reference = optimizers(model, waiting)
+    values = torch.randn(2, 3, 8, generator=torch.Generator().manual_seed(5))
+    with optimizer, reference:
+        for _ in range(3):
+            for one, of in ((optimizer, model), (reference, waiting)):
+                one.zero_grad()
+                of(values).square().mean().backward()
+                one.step()
+            model.eval()
+            waiting.eval()
+            with torch.no_grad():
+                assert torch.equal(model(values), waiting(values))
+            model.train()
+            waiting.train()
+            saved = model.self_attn.state_dict()
+            assert torch.equal(saved["out_proj.weight"], waiting.self_attn.out_proj.weight)
+
+
 def an_older_graph_raises_torchs_error():
     model = network()
     with slimps.torch.DistributedOptimizer(

@@ -23,6 +23,7 @@ def test_whoever_reads_weights_between_steps_has_them(dtype):
     "scenario",
     [
         scenarios.a_parameter_that_nobody_waited_for_is_named,
+        scenarios.attention_has_its_parts_weights,
         scenarios.an_older_graph_raises_torchs_error,
     ],
     ids=lambda scenario: scenario.__name__,
@@ -52,6 +53,9 @@ def test_modules_that_cannot_wait_are_refused_by_name():
     other = torch.compile(torch.nn.Linear(2, 2))
     with pytest.raises(slimps.InvalidArgumentError, match="overlap_forward: the model is compiled"):
         make(other, other)
+    with pytest.raises(slimps.InvalidArgumentError, match="expected push_in_backward=True"):
+        plain = torch.nn.Linear(2, 2)
+        make(plain, plain, push_in_backward=False)
     with pytest.raises(slimps.InvalidArgumentError, match="expected node_first=False"):
         plain = torch.nn.Linear(2, 2)
         make(plain, plain, node_first=True)
