@@ -186,6 +186,7 @@ std::map<std::string, std::string> StoreFlags() {
   std::map<std::string, std::string> given;
   for (const std::string& name : OptionNames()) {
     gflags::CommandLineFlagInfo info;
+    if (name == "non_finite") continue;  // the flag is the trainer's, which skips where stores pass
     if (gflags::GetCommandLineFlagInfo(name.c_str(), &info) &&
         info.current_value != info.default_value) {
       given[name] = info.current_value;
