@@ -7,12 +7,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
+#include "proto/base/awaited.h"
 #include "proto/base/clock.h"
 #include "proto/base/mutex.h"
 #include "proto/base/status_copy.h"
 #include "proto/base/status_macros.h"
 #include "worker/activity.h"
-#include "worker/exchange/round_arrivals.h"
 
 namespace slimps {
 namespace {
@@ -201,18 +201,15 @@ absl::Status GradientPusher::SetClipNorm(double norm) {
 }
 
 struct GradientPusher::Norm {
-  explicit Norm(const Clock* clock) : arrived(1, clock) {}
-
   ClippedNorm found;
-  RoundArrivals arrived;
+  Awaited arrived;
 };
 
 absl::Status GradientPusher::AwaitNorm() {
   if (norm_ == nullptr) return absl::OkStatus();
   const Activity::Call noted(store_->activity(), "EndStep");
   const std::shared_ptr<Norm> norm = std::exchange(norm_, nullptr);
-  SLIMPS_RETURN_IF_ERROR(Prefixed(norm->arrived.Wait(options_.clock->Now() + options_.timeout),
-                                  "norm of the mean gradient"));
+  SLIMPS_RETURN_IF_ERROR(Prefixed(norm->arrived.Await(), "norm of the mean gradient"));
   clipping_.newest = norm->found;
   if (norm->found.scale != 0) return absl::OkStatus();
   ++clipping_.skipped_steps;
@@ -236,10 +233,11 @@ absl::Status GradientPusher::EndRound() {
     clipping_.newest = {};
     return absl::OkStatus();
   }
-  norm_ = std::make_shared<Norm>(options_.clock);
-  store_->ClipRound(keys_, clip_norm_, &norm_->found, [norm = norm_](const absl::Status& clipped) {
-    norm->arrived.Arrived(clipped);
-  });
+  norm_ = std::make_shared<Norm>();
+  store_->ClipRound(keys_, clip_norm_, &norm_->found,
+                    [norm = norm_, done = norm_->arrived.Callback()](const absl::Status& clipped) {
+                      done(clipped);  // into `norm`, which this keeps
+                    });
   return absl::OkStatus();
 }
 

@@ -42,7 +42,7 @@ struct PushOptions {
   // Lends gradients to the store instead of letting it copy them (KVStore::PushLent). With kSkip
   // they are copied, since a gradient on loan is found to be non-finite too late to skip it.
   bool lend = false;
-  absl::Duration timeout = absl::Seconds(60);  // of AwaitLoans and AwaitNorm
+  absl::Duration timeout = absl::Seconds(60);  // of AwaitLoans
   const Clock* clock = MachineClock();
 };
 
@@ -108,7 +108,6 @@ class GradientPusher final {
   [[nodiscard]] absl::Status AwaitLoans();
 
   const Key& key(size_t index) const { return keys_[index]; }
-  size_t size() const { return keys_.size(); }
 
   // True if a gradient or rows of the parameter were pushed in this round.
   bool contributed(size_t index) const { return contributed_[index]; }

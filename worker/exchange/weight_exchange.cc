@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/exchange/weight_exchange.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,9 +14,20 @@
 #include "proto/learning_rate.h"
 #include "worker/activity.h"
 #include "worker/device/host_values.h"
-#include "worker/exchange/round_arrivals.h"
 
 namespace slimps {
+
+namespace {
+
+// Returns the part of a round's communication during which the training thread did not wait.
+absl::Duration OverlapOf(SteadyTime first_push, SteadyTime last_arrival, absl::Duration waited) {
+  if (first_push == SteadyTime::InfiniteFuture() || last_arrival <= first_push) {
+    return absl::ZeroDuration();
+  }
+  return std::max(absl::ZeroDuration(), last_arrival - first_push - waited);
+}
+
+}  // namespace
 
 WeightExchange::WeightExchange(KVStore* store, std::span<const Parameter> parameters,
                                std::vector<NextTensor> tensors, const ExchangeOptions& options,
