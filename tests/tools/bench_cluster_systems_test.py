@@ -100,7 +100,7 @@ class SystemsTest(unittest.TestCase):
     def test_figures_begin_after_decisions_and_after_a_policy_has_settled(self):
         class Recorded(cluster.Bench):
             def __init__(self):
-                self.options = argparse.Namespace(iterations=5, changes=())
+                self.options = argparse.Namespace(iterations=5, changes=(), overlap_forward=False)
 
             def job(self, flags, **_):
                 return flags

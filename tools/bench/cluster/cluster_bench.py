@@ -232,6 +232,7 @@ class Bench:
             "--warmup=%d" % (warmup + pre_steps),
             "--pre_steps=%d" % PRE_STEPS,
             "--iterations=%d" % self.options.iterations,
+            "--overlap_forward=%s" % str(self.options.overlap_forward).lower(),
         ]
         if self.options.changes and systems.is_automatic(entry):
             flags.append("--remeasure_every=%d" % REMEASURE_EVERY)

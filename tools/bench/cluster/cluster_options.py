@@ -66,6 +66,11 @@ def make_parser():
         help="compute time of one iteration, on any link (fp32 wire time at %s over the model's "
         "published ratio)" % COMPUTE_LINK,
     )
+    parser.add_argument(
+        "--overlap_forward",
+        action="store_true",
+        help="a step does not wait for weights; each layer's forward pass waits for its own",
+    )
     parser.add_placement()
     parser.add_argument(
         "--same_host",
