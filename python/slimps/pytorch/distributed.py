@@ -501,6 +501,7 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
                 )
         if not self._hyper_told:
             self._tell_hyper()
+        self._masters.settle()  # await_weights() may have begun copies to GPUs
         self._exchange.end_step()
         self._holds_own = self._backup_model
         self._begin()
