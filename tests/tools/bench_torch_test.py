@@ -217,30 +217,28 @@ class RunTest(folder_case.FolderCase):
         "slimps_powersgd_4_2way",
     ]
 
+    def measured(self, *flags):
+        """Returns what the bench reports of a real run of two steps."""
+        reason = net.why_not("cubic")
+        if reason:
+            self.skipTest(reason)
+        command = [
+            *("--steps=2", "--repeats=1", "--json=" + self.path("t.json")),
+            "--programs=" + os.getcwd(),  # laid out as bazel-bin is
+            "--python=" + os.environ["SLIMPS_TORCH2_PYTHON"],
+        ]
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
+            self.assertEqual(0, bench.main([*command, *flags]), out.getvalue())
+        return json.loads(self.get("t.json"))
+
     def test_all_systems_train(self):
         python = os.environ["SLIMPS_TORCH2_PYTHON"]
         if subprocess.run(
             [python, "-c", "import torchvision"], stderr=subprocess.DEVNULL
         ).returncode:
             self.skipTest("the environment of tests has no torchvision")
-        reason = net.why_not("cubic")
-        if reason:
-            self.skipTest(reason)
-        out = io.StringIO()
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
-            status = bench.main(
-                [
-                    "--batch=2",
-                    "--steps=2",
-                    "--warmup=1",
-                    "--repeats=1",
-                    "--programs=" + os.getcwd(),  # laid out as bazel-bin is
-                    "--python=" + python,
-                    "--json=" + self.path("t.json"),
-                ]
-            )
-        self.assertEqual(0, status, out.getvalue())
-        rows = {row["system"]: row for row in json.loads(self.get("t.json"))["results"]}
+        rows = {row["system"]: row for row in self.measured("--batch=2", "--warmup=1")["results"]}
         self.assertEqual(list(torch_systems.TRAINED), list(rows))
         raw = 4 * 11173962  # ResNet-18's parameters, of 10 classes, for images of 32 x 32
         # Two steps; one may be counted late.
@@ -250,26 +248,8 @@ class RunTest(folder_case.FolderCase):
         self.assertGreater(rows["slimps_1bit"]["bytes_pulled"], raw / 3)
 
     def test_beside_an_accelerator_each_kind_of_system_exchanges(self):
-        reason = net.why_not("cubic")
-        if reason:
-            self.skipTest(reason)
-        out = io.StringIO()
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
-            status = bench.main(
-                [
-                    "--accelerator=30",
-                    "--systems=" + ",".join(self.KINDS),
-                    "--link=unshaped",
-                    "--steps=2",
-                    "--warmup=2",
-                    "--repeats=1",
-                    "--programs=" + os.getcwd(),
-                    "--python=" + os.environ["SLIMPS_TORCH2_PYTHON"],
-                    "--json=" + self.path("w.json"),
-                ]
-            )
-        self.assertEqual(0, status, out.getvalue())
-        made = json.loads(self.get("w.json"))
+        systems = "--systems=" + ",".join(self.KINDS)
+        made = self.measured("--accelerator=30", systems, "--link=unshaped", "--warmup=2")
         report_tables.check(made)
         rows = {row["system"]: row for row in made["results"]}
         self.assertEqual(self.KINDS, list(rows))
