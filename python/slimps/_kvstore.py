@@ -197,12 +197,14 @@ class KVStore(_checkpoint.Checkpointed):
         names: List[str],
         layers: List[str],
         arrays: List[Any],
+        are_spare: List[bool],
         spec: native.OptimizerSpec,
         settings: native.ExchangeSettings,
     ) -> native.Exchange:
-        """Creates the keys `names` for a model's parameters, whose memory is `arrays`. Collective.
+        """Creates the keys `names` for a model's parameters. Collective.
 
-        `layers` has one kind of layer per key, as init's `layer`.
+        `layers` has one kind of layer per key, as init's `layer`. The weights are written to
+        `arrays`: the parameters' memory, or spare memory.
 
         Raises
             FailedPreconditionError: the store has another optimizer, which differs in more than
@@ -216,6 +218,7 @@ class KVStore(_checkpoint.Checkpointed):
             [list(array.shape) for array in arrays],
             layers,
             arrays,
+            are_spare,
             spec,
             settings,
         )

@@ -46,7 +46,7 @@ absl::StatusOr<Parameter> ToParameter(const std::string& what, const slimps_para
   SLIMPS_RETURN_IF_ERROR(CheckText((what + ".name").c_str(), given.name));
   SLIMPS_ASSIGN_OR_RETURN(Shape shape, ToShape(what, given.shape, given.dimensions));
   SLIMPS_ASSIGN_OR_RETURN(const wire::LayerKind layer, ToLayer(what, given.layer, shape));
-  SLIMPS_RETURN_IF_ERROR(CheckChoice(what + ".reserved", given.reserved, 0));
+  SLIMPS_RETURN_IF_ERROR(CheckChoice(what + ".spare", given.spare, 1));
   SLIMPS_ASSIGN_OR_RETURN(const std::span<float> values,
                           ToSpan((what + ".values").c_str(), given.values, shape.elements));
   SLIMPS_ASSIGN_OR_RETURN(const Place place,
@@ -55,6 +55,7 @@ absl::StatusOr<Parameter> ToParameter(const std::string& what, const slimps_para
                    .shape = std::move(shape.extents),
                    .layer = layer,
                    .values = values,
+                   .spare = given.spare == 1,
                    .place = place};
 }
 
@@ -258,6 +259,21 @@ slimps_status slimps_exchange_await_weights(slimps_exchange* exchange, size_t in
   if (!waits) return known;
   return AwaitStep(__func__, exchange,
                    [=](WeightExchange* one) { return one->AwaitWeights(index); });
+}
+
+slimps_status slimps_exchange_set_memory(slimps_exchange* exchange, const size_t* indices,
+                                         float* const* values, size_t count) {
+  return AskExchange(__func__, exchange, [&](const Exchange& one) -> absl::Status {
+    SLIMPS_RETURN_IF_ERROR(slimps::ToSpan("indices", indices, count).status());
+    SLIMPS_RETURN_IF_ERROR(slimps::ToSpan("values", values, count).status());
+    for (size_t i = 0; i < count; ++i) {
+      SLIMPS_RETURN_IF_ERROR(slimps::CheckIndex(one, indices[i]));
+      SLIMPS_RETURN_IF_ERROR(CheckPointer("values", values[i]));
+      const size_t elements = one.parameters[indices[i]].values.size();
+      SLIMPS_RETURN_IF_ERROR(one.exchange->SetMemory(indices[i], {values[i], elements}));
+    }
+    return absl::OkStatus();
+  });
 }
 
 slimps_status slimps_exchange_set_hyper(slimps_exchange* exchange, size_t index,

@@ -38,7 +38,8 @@ typedef struct slimps_parameter {
   size_t dimensions;         /* 0: one element */
   float* values;             /* the model's own memory; it stays until the store is destroyed */
   int32_t layer;             /* SLIMPS_LAYER_... */
-  int32_t reserved;          /* 0 */
+  int32_t spare;             /* 1: `values` is a second memory on the host, which nobody reads
+                                during a step (slimps_exchange_set_memory). Since 1.10 */
   const slimps_place* place; /* of `values`, which work of its stream reads; NULL: as of any array.
                                 Since 1.7 */
 } slimps_parameter;
@@ -115,6 +116,18 @@ SLIMPS_API slimps_status slimps_exchange_end_step(slimps_exchange* exchange);
  * first error of the step before. Otherwise they are there. Since 1.10.
  * OUT_OF_RANGE: no such parameter. */
 SLIMPS_API slimps_status slimps_exchange_await_weights(slimps_exchange* exchange, size_t index);
+
+/* Writes the weights of parameter indices[i] to values[i] from now on, for `count` parameters with
+ * spare memory. A model of two memories by turns spends no time at a step's end on copying weights:
+ * they are written to one during backward, while the model reads the other. Then the model computes
+ * on the one, and the exchange gets the other. To be called between slimps_exchange_begin_step (with
+ * overlap_forward, slimps_exchange_await_weights) and the parameter's gradient. The memory stays
+ * until this sets another, or the exchange is destroyed. Since 1.10.
+ * OUT_OF_RANGE: no such parameter.
+ * INVALID_ARGUMENT: a parameter without spare memory. */
+SLIMPS_API slimps_status slimps_exchange_set_memory(slimps_exchange* exchange,
+                                                    const size_t* indices, float* const* values,
+                                                    size_t count);
 
 /* Sets one parameter's learning rate, weight decay and momentum, as slimps_set_hyper_with_momentum
  * takes them, from its next gradient on, at the servers and in the local step. Every worker makes

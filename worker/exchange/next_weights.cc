@@ -82,10 +82,17 @@ bool NextWeights::WasPushed(size_t tensor) const {
 void NextWeights::Publish() {
   MutexLock lock(&mutex_);
   published_ = iteration_;
-  not_written_ = states_.size();
+  not_written_ = 0;
   for (size_t i = 0; i < states_.size(); ++i) {
-    if (states_[i].made == published_) AddWork(i, Work::kWrite);
+    if (states_[i].written == published_) continue;
+    ++not_written_;
+    if (states_[i].made == published_ && !tensors_[i].spare) AddWork(i, Work::kWrite);
   }
+}
+
+void NextWeights::SetMemory(size_t tensor, std::span<float> values) {
+  MutexLock lock(&mutex_);
+  tensors_[tensor].values = values;
 }
 
 void NextWeights::Rewrite() {
@@ -137,7 +144,7 @@ void NextWeights::DoNext() {
     NoteMade(tensor, state.pushed);
   } else {
     kept.written = state.made;
-    --not_written_;
+    if (kept.written == published_) --not_written_;
   }
 }
 
@@ -178,6 +185,16 @@ absl::Status NextWeights::WriteMade(size_t tensor, int64_t iteration) {
   return absl::OkStatus();
 }
 
+void NextWeights::WriteGlobal() {
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    if (backup_ != nullptr) {
+      Write(i, backup_->Global(i), backup_);
+    } else if (tensors_[i].spare) {
+      Write(i, tensors_[i].glo_buf.floats, nullptr);
+    }
+  }
+}
+
 void NextWeights::Write(size_t tensor, std::span<const float> weights,
                         std::shared_ptr<const void> owner) {
   const NextTensor& to = tensors_[tensor];
@@ -208,7 +225,7 @@ void NextWeights::NoteMade(size_t tensor, int64_t iteration) {
   if (states_[tensor].made == iteration) return;
   states_[tensor].made = iteration;
   if (iteration == iteration_) --not_made_;
-  if (published_ == iteration) AddWork(tensor, Work::kWrite);
+  if (published_ == iteration || tensors_[tensor].spare) AddWork(tensor, Work::kWrite);
 }
 
 // ---- pulls --------------------------------------------------------------------------------------
@@ -288,7 +305,7 @@ absl::Status NextWeights::status() const {
 
 bool NextWeights::IsWritten(size_t tensor) const {
   MutexLock lock(&mutex_);
-  return status_.ok() && states_[tensor].written == published_;
+  return status_.ok() && states_[tensor].written >= published_;
 }
 
 absl::Status NextWeights::AwaitArrived(SteadyTime deadline) {

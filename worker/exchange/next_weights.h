@@ -7,8 +7,8 @@
 //                  the pull of w_i into glo_buf begins after the local step
 //
 // Backward may still read the parameters then, so they are written only once Publish has said that
-// it is over. A thread of its own makes the local steps and writes, front layers first. Whoever
-// waits helps.
+// it is over; spare memory is written at once. A thread of its own makes the local steps and
+// writes, front layers first. Whoever waits helps.
 //
 //   auto next = std::make_shared<NextWeights>(store, tensors, nullptr, clock);
 //   next->Begin(i);
@@ -16,7 +16,7 @@
 //   next->Publish();                  // all tensors were pushed, nobody reads the parameters
 //   status = next->AwaitWritten(deadline);
 //
-// One thread at a time calls Begin, Pushed, Publish and Rewrite. Otherwise thread-safe.
+// One thread at a time calls Begin, Pushed, Publish, SetMemory and Rewrite. Otherwise thread-safe.
 #ifndef SLIMPS_WORKER_EXCHANGE_NEXT_WEIGHTS_H_
 #define SLIMPS_WORKER_EXCHANGE_NEXT_WEIGHTS_H_
 
@@ -50,9 +50,10 @@ namespace slimps {
 struct NextTensor {
   Key key;
   std::span<float> values;    // the parameter
+  bool spare = false;         // nobody reads `values` before Publish
   Place place = {};           // of `values`
   Device* gpu = nullptr;      // null: `values` is on the host
-  BackupBuffer glo_buf = {};  // synchronous alone: pinned for a parameter on a GPU
+  BackupBuffer glo_buf = {};  // synchronous alone: begins as `values`, unless it is for a GPU
 };
 
 struct OwnedGradient {
@@ -88,6 +89,9 @@ class NextWeights final : public std::enable_shared_from_this<NextWeights> {
   // REQUIRES: all tensors were pushed.
   void Publish();
 
+  // Writes a tensor to `values` from now on. REQUIRES: it is written, and was not pushed since.
+  void SetMemory(size_t tensor, std::span<float> values);
+
   // Lets the newest weights be written once more, where the parameters have others.
   void Rewrite();
 
@@ -108,8 +112,9 @@ class NextWeights final : public std::enable_shared_from_this<NextWeights> {
   // Returns true if AwaitWritten(tensor) would return OK at once.
   bool IsWritten(size_t tensor) const;
 
-  // Writes `weights` to the parameter, from the thread that calls. A copy to a GPU keeps `owner`.
-  void Write(size_t tensor, std::span<const float> weights, std::shared_ptr<const void> owner);
+  // Writes the newest global weights to the parameters that may have others, from the thread that
+  // calls. REQUIRES: they have arrived.
+  void WriteGlobal();
 
   // Returns the first error.
   absl::Status status() const;
@@ -137,6 +142,8 @@ class NextWeights final : public std::enable_shared_from_this<NextWeights> {
   void DoNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status StepLocally(size_t tensor, int64_t iteration, const State& state);
   absl::Status WriteMade(size_t tensor, int64_t iteration);
+  // A copy to a GPU keeps `owner`.
+  void Write(size_t tensor, std::span<const float> weights, std::shared_ptr<const void> owner);
   void Pull(size_t tensor, int64_t version);
   void Arrived(size_t tensor, int64_t version, const absl::Status& pulled);
   void NoteMade(size_t tensor, int64_t iteration) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -146,7 +153,7 @@ class NextWeights final : public std::enable_shared_from_this<NextWeights> {
   absl::Status Await(SteadyTime deadline, absl::FunctionRef<size_t()> missing);
 
   KVStore* const store_;
-  const std::vector<NextTensor> tensors_;
+  std::vector<NextTensor> tensors_;  // SetMemory alone changes them
   const std::shared_ptr<BackupModel> backup_;
   const Clock* const clock_;
   const WorkArena arena_{/*threads=*/0};
@@ -158,7 +165,7 @@ class NextWeights final : public std::enable_shared_from_this<NextWeights> {
   int working_ ABSL_GUARDED_BY(mutex_) = 0;  // threads that do what was due
   int64_t iteration_ ABSL_GUARDED_BY(mutex_);
   int64_t published_ ABSL_GUARDED_BY(mutex_);
-  // Tensors of round iteration_, of iteration_ + 1, and since the newest Publish or Rewrite.
+  // Tensors of round iteration_, of iteration_ + 1, and of published_ or since a Rewrite.
   size_t not_arrived_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t not_made_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t not_written_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -22,6 +22,10 @@ struct Parameter {
   // The model's own memory: the next forward pass reads what is written here. Valid as long as the
   // model.
   std::span<float> values;
+  // True: `values` is a second memory, which nobody reads during a step. Weights are written there
+  // as soon as they are known, and the model exchanges it for the one that it computes on when the
+  // step has ended (WeightExchange::SetMemory). On the host alone.
+  bool spare = false;
   // Where `values` lies. On a GPU, work that the stream is given after a call sees the weights that
   // the call has promised, and what the stream was given before sees the weights before.
   Place place = {};

@@ -218,6 +218,17 @@ absl::Status WeightExchange::AwaitWeights(size_t index) {
   return written;
 }
 
+absl::Status WeightExchange::SetMemory(size_t index, std::span<float> values) {
+  const Parameter& parameter = parameters_[index];
+  if (!parameter.spare || values.size() != parameter.values.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "parameter ", parameter.name, ": memory of ", values.size(), " elements; expected ",
+        parameter.spare ? absl::StrCat(parameter.values.size()) : "a parameter with spare memory"));
+  }
+  next_->SetMemory(index, values);
+  return absl::OkStatus();
+}
+
 absl::Status WeightExchange::AwaitLoans() {
   MutexLock lock(&mutex_);
   return pusher_.AwaitLoans();
@@ -250,17 +261,26 @@ Clipping WeightExchange::clipping() const {
 }
 
 absl::Status WeightExchange::Drain() {
+  const bool writes_to_drain =
+      backup_ != nullptr || std::ranges::any_of(parameters_, &Parameter::spare);
   if (options_.overlap_forward) SLIMPS_RETURN_IF_ERROR(next_->AwaitWritten(Deadline()));
   {
     MutexLock lock(&mutex_);
-    if (backup_ != nullptr && has_gone_on_ && finished_ != iteration_) {
+    if (writes_to_drain && has_gone_on_ && finished_ != iteration_) {
       return absl::FailedPreconditionError(
           "gradients of a step have gone out; expected the step's end before the weights are asked "
           "for");
     }
     SLIMPS_RETURN_IF_ERROR(pusher_.AwaitNorm());
   }
-  if (backup_ == nullptr) return store_->Wait();
+  if (backup_ != nullptr) SLIMPS_RETURN_IF_ERROR(AwaitGlobal());
+  SLIMPS_RETURN_IF_ERROR(next_->AwaitCopied(Deadline()));
+  if (writes_to_drain) next_->WriteGlobal();
+  SLIMPS_RETURN_IF_ERROR(next_->AwaitCopied(Deadline()));
+  return store_->Wait();
+}
+
+absl::Status WeightExchange::AwaitGlobal() {
   const TraceSpan span(TraceStage::kWait, {"", 0, static_cast<uint64_t>(finished_)});
   const Activity::Call noted(store_->activity(), "Drain");
   const SteadyTime start = options_.clock->Now();
@@ -270,10 +290,7 @@ absl::Status WeightExchange::Drain() {
   times_.overlap += OverlapOf(newest_push_, next_->last_arrival(finished_), waited);
   newest_push_ = SteadyTime::InfiniteFuture();
   is_written_ = false;
-  SLIMPS_RETURN_IF_ERROR(next_->AwaitCopied(Deadline()));
-  for (size_t i = 0; i < parameters_.size(); ++i) next_->Write(i, backup_->Global(i), backup_);
-  SLIMPS_RETURN_IF_ERROR(next_->AwaitCopied(Deadline()));
-  return store_->Wait();
+  return absl::OkStatus();
 }
 
 absl::Status WeightExchange::Save(const std::string& folder) {
@@ -300,9 +317,10 @@ absl::StatusOr<BackupBuffer> MakePinned(Device* gpu, size_t elements) {
   return BackupBuffer{.floats = floats, .owner = std::move(owner)};
 }
 
-BackupBuffer MakeOnHost(size_t elements) {
-  auto owner = std::make_shared<AlignedBuffer>(AlignedBuffer::OfFloats(elements));
+BackupBuffer MakeOnHost(std::span<const float> values) {
+  auto owner = std::make_shared<AlignedBuffer>(AlignedBuffer::OfFloats(values.size()));
   const std::span<float> floats = owner->floats();
+  std::ranges::copy(values, floats.begin());
   return BackupBuffer{.floats = floats, .owner = std::move(owner)};
 }
 
@@ -339,19 +357,25 @@ absl::StatusOr<std::unique_ptr<WeightExchange>> MakeExchange(KVStore* store,
   std::vector<BackupTensor> backups;
   for (const Parameter& parameter : parameters) {
     const std::string what = absl::StrCat("parameter ", parameter.name);
-    NextTensor& tensor = tensors.emplace_back(
-        NextTensor{.key = parameter.name, .values = parameter.values, .place = parameter.place});
+    NextTensor& tensor = tensors.emplace_back(NextTensor{.key = parameter.name,
+                                                         .values = parameter.values,
+                                                         .spare = parameter.spare,
+                                                         .place = parameter.place});
     if (!parameter.place.on_host()) {
       const auto found = FindDevice(store->devices(), parameter.values, parameter.place);
       SLIMPS_RETURN_IF_ERROR(Prefixed(found.status(), what));
       tensor.gpu = *found;
+    }
+    if (tensor.spare && tensor.gpu != nullptr) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(what, ": has spare memory; expected that on the host alone"));
     }
     if (options.backup.has_value()) {
       absl::StatusOr<BackupTensor> backup = MakeBackupTensor(parameter, tensor.gpu);
       SLIMPS_RETURN_IF_ERROR(Prefixed(backup.status(), what));
       backups.push_back(*std::move(backup));
     } else if (tensor.gpu == nullptr) {
-      tensor.glo_buf = MakeOnHost(parameter.values.size());
+      tensor.glo_buf = MakeOnHost(parameter.values);
     } else {
       absl::StatusOr<BackupBuffer> pinned = MakePinned(tensor.gpu, parameter.values.size());
       SLIMPS_RETURN_IF_ERROR(Prefixed(pinned.status(), what));

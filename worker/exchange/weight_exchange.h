@@ -122,6 +122,12 @@ class WeightExchange final {
     return !options_.overlap_forward || next_->IsWritten(index);
   }
 
+  // Writes a parameter's weights to `values` from now on: the other one of two memories on the host
+  // (Parameter.spare), which has to stay until this sets another or the exchange is gone.
+  // REQUIRES: after BeginStep and, with overlap_forward, AwaitWeights; before its gradient.
+  // InvalidArgument: another length than the parameter's, or the parameter has no spare memory.
+  [[nodiscard]] absl::Status SetMemory(size_t index, std::span<float> values);
+
   // Sets the numbers of one parameter from the next OnGradient on. They replace the optimizer's, at
   // the servers and in the local step. A loc_lr keeps its proportion to the learning rate. The
   // momentum of a codec stays.
@@ -143,7 +149,8 @@ class WeightExchange final {
 
   // Waits for the weights after the newest finished step. The parameters hold them until the next
   // BeginStep.
-  // FailedPrecondition: the backup model has gone on with gradients of a step that has not ended.
+  // FailedPrecondition: the exchange, which has the backup model or spare memory, has gone on with
+  // gradients of a step that has not ended.
   [[nodiscard]] absl::Status Drain();
 
   // Saves the job in `folder` (KVStore::Save) with this exchange's own state, between two steps.
@@ -172,6 +179,8 @@ class WeightExchange final {
   // Returns what the local step's gradient is multiplied by, as the newest known mean gradient was.
   double LocalScale() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status AwaitWritten();
+  // Waits until the backup model has the weights after the newest finished step.
+  absl::Status AwaitGlobal();
   SteadyTime Deadline() const { return options_.clock->Now() + options_.timeout; }
 
   KVStore* const store_;

@@ -20,14 +20,16 @@ size_t SampleSize(size_t elements) {
   return LevelProbe::kSampleBlocks * kBlockElements;
 }
 
-// Calls `take(first, count)` for each run of elements in the sample, in order.
+// Calls `take(first, count)` for each run of elements in the sample of a round, in order. The blocks
+// move on from round to round, so that all but the last get their turn.
 template <typename Take>
-void ForSample(size_t elements, Take take) {
+void ForSample(size_t elements, uint64_t round, Take take) {
   const size_t blocks = Codec::Blocks(elements);
   if (blocks <= LevelProbe::kSampleBlocks) return take(size_t{0}, elements);
   for (size_t i = 0; i < LevelProbe::kSampleBlocks; ++i) {
-    const size_t block = i * (blocks - 1) / LevelProbe::kSampleBlocks;
-    take(block * kBlockElements, kBlockElements);
+    const size_t first = i * (blocks - 1) / LevelProbe::kSampleBlocks;
+    const size_t next = (i + 1) * (blocks - 1) / LevelProbe::kSampleBlocks;
+    take((first + round % (next - first)) * kBlockElements, kBlockElements);
   }
 }
 
@@ -115,13 +117,15 @@ absl::Status LevelProbe::See(const GradientPart& part, std::span<const float> re
     return absl::OkStatus();  // one such gradient would spoil all sums of the window
   }
   if (!plan->report_plan().ladders) {
-    std::vector<float>& sums = tensor->partitions[part.partition].sum;
+    Partition& seen = tensor->partitions[part.partition];
+    std::vector<float>& sums = seen.sum;
+    if (sums.empty()) seen.first_round = part.round;
     sums.resize(tensor->whole ? gradient.size() : SampleSize(gradient.size()));
     float* sum = sums.data();
     const auto add = [&](size_t first, size_t count) {
       for (const float x : gradient.subspan(first, count)) *sum++ += x * scale;
     };
-    tensor->whole ? add(0, gradient.size()) : ForSample(gradient.size(), add);
+    tensor->whole ? add(0, gradient.size()) : ForSample(gradient.size(), seen.first_round, add);
     return absl::OkStatus();
   }
   SLIMPS_ASSIGN_OR_RETURN(const std::vector<const Codec*> steps,
@@ -133,7 +137,7 @@ absl::Status LevelProbe::See(const GradientPart& part, std::span<const float> re
       sample_.push_back(gradient[i] * scale + (residual.empty() ? 0 : residual[i]));
     }
   };
-  ForSample(gradient.size(), take);
+  ForSample(gradient.size(), part.round, take);
   TrySteps(steps,
            {.gradient = sample_,
             .residual = {},
@@ -177,7 +181,7 @@ void LevelProbe::Measure(const Tensor& tensor, size_t partition, Partition* seen
   seen->input_norm2 = ScaleOf(elements, x.size()) * Norm2(x);
   std::vector<float> sample;
   if (tensor.whole) {
-    ForSample(elements, [&](size_t first, size_t count) {
+    ForSample(elements, seen->first_round, [&](size_t first, size_t count) {
       const std::span<const float> run = x.subspan(first, count);
       sample.insert(sample.end(), run.begin(), run.end());
     });
@@ -281,6 +285,7 @@ void LevelProbe::Save(wire::SavedPolicy* saved) const {
       wire::SavedSample* const sample = saved->add_samples();
       sample->set_key(key);
       sample->set_partition(static_cast<uint32_t>(i));
+      sample->set_first_round(tensor.partitions[i].first_round);
       sample->mutable_sum()->Add(sum.begin(), sum.end());
     }
   }
@@ -298,7 +303,9 @@ absl::Status LevelProbe::Load(const wire::SavedPolicy& saved,
     SLIMPS_ASSIGN_OR_RETURN(Tensor* const tensor, Find(*found->second, plan));
     const size_t expected = tensor->whole ? elements : SampleSize(elements);
     if (static_cast<size_t>(sample.sum_size()) != expected) continue;
-    tensor->partitions[sample.partition()].sum.assign(sample.sum().begin(), sample.sum().end());
+    Partition& seen = tensor->partitions[sample.partition()];
+    seen.first_round = sample.first_round();
+    seen.sum.assign(sample.sum().begin(), sample.sum().end());
   }
   return absl::OkStatus();
 }

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // LevelProbe: measures, for a policy that adapts, what the codecs that it may choose would do to
-// this worker's gradients. It encodes a fixed sample of each partition's blocks with the real
-// codecs. Gradients and residuals stay as they are.
+// this worker's gradients. It encodes a sample of each partition's blocks with the real codecs.
+// Gradients and residuals stay as they are.
 //
 //   probe.BeginRound(round, submitted, plan);             // before the round's first push
 //   SLIMPS_RETURN_IF_ERROR(probe.See(part, residual, plan));     // each push, before its encoding
 //   SLIMPS_ASSIGN_OR_RETURN(Report measured, probe.Take(plan));  // when a report is due
 //
 //   partition:  |#|...|#|...|#|...|#|...|   at most kSampleBlocks blocks of kBlockElements, evenly
-//               spread; squares and bytes are scaled up to the whole partition
+//               |.|#..|.|#..|.|#..|.|#..|   spread, others in the next report (with ladders: in the
+//               next round); squares and bytes are scaled up to the whole partition
 //
 // x in the report is the sum of the gradients since the last report, in the units that codecs see
 // (gradient * grad_scale). Under a policy with ladders it measures the gains of their steps
@@ -82,7 +83,8 @@ class LevelProbe final {
     bool known = false;
   };
   struct Partition {
-    std::vector<float> sum;  // the sample's, or all elements'; empty: nothing seen
+    std::vector<float> sum;    // the sample's, or all elements'; empty: nothing seen
+    uint64_t first_round = 0;  // of the sum, whose blocks it has
     double input_norm2 = 0;
     std::vector<Figures> figures;  // by level
   };

@@ -46,7 +46,9 @@ class Clipping:
 class Exchange:
     """The exchange of a model. One thread at a time may use it.
 
-    arrays  the parameters' own memory, which holds the weights
+    arrays     where weights are written: the parameters' own memory, or spare memory
+    are_spare  which are spare: nobody reads them between begin_step and end_step, so that weights
+               are written there as soon as they come
 
     Every method raises the exception of a failed status. Methods that wait end on Ctrl-C, which
     aborts the store.
@@ -59,6 +61,7 @@ class Exchange:
         shapes: Sequence[Sequence[int]],
         layers: Sequence[str],
         arrays: Sequence[Array],
+        are_spare: Sequence[bool],
         spec: OptimizerSpec,
         settings: ExchangeSettings,
     ) -> None:
@@ -80,13 +83,16 @@ class Exchange:
                     len(shape),
                     address_to_write(array),
                     structs.LAYERS.index(layer),
-                    0,
+                    is_spare,
                     ctypes.addressof(place),
                 )
-                for name, shape, layer, array, place in zip(names, extents, layers, arrays, places)
+                for name, shape, layer, array, is_spare, place in zip(
+                    names, extents, layers, arrays, are_spare, places
+                )
             )
         )
         store.keep(arrays)  # a pull may still be under way when the exchange is gone
+        self._memory = dict(enumerate(arrays))
         optimizer = Optimizer(spec)
         given = structs.ExchangeSettings(
             sizeof(structs.ExchangeSettings),
@@ -161,6 +167,21 @@ class Exchange:
     def await_weights(self, index: int) -> None:
         """Waits until a parameter holds the step's weights, with overlap_forward."""
         self._run(lib.slimps_exchange_await_weights, self._exchange, index)
+
+    def set_memory(self, indices: List[int], arrays: List[np.ndarray]) -> None:
+        """Writes the weights of parameters with spare memory to `arrays` from now on.
+
+        After begin_step or await_weights, and before their gradients.
+        """
+        check(
+            lib.slimps_exchange_set_memory(
+                self._exchange,
+                (ctypes.c_size_t * len(indices))(*indices),
+                (c_void_p * len(indices))(*map(address_to_write, arrays)),
+                len(indices),
+            )
+        )
+        self._memory.update(zip(indices, arrays))
 
     def set_hyper(
         self, index: int, learning_rate: float, weight_decay: float, momentum: float

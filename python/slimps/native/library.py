@@ -87,6 +87,7 @@ _STATUS = {
     "exchange_rows": (c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_size_t),
     "exchange_end_step": (c_void_p,),
     "exchange_await_weights": (c_void_p, c_size_t),
+    "exchange_set_memory": (c_void_p, c_void_p, c_void_p, c_size_t),
     "exchange_set_hyper": (c_void_p, c_size_t, c_double, c_double, c_double),
     "exchange_drain": (c_void_p,),
     "exchange_get_times": (c_void_p, c_void_p),

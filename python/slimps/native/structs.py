@@ -59,7 +59,7 @@ class Parameter(ctypes.Structure):
         ("dimensions", c_size_t),
         ("values", c_void_p),
         ("layer", c_int32),
-        ("reserved", c_int32),
+        ("spare", c_int32),
         ("place", c_void_p),
     ]
 

@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-import itertools
-from typing import List, NamedTuple, Optional
+from typing import Dict, List, NamedTuple, Optional
 
 import numpy as np
 import torch
 
 from slimps.errors import FailedPreconditionError
 from slimps.pytorch import gpu, params
+from slimps.pytorch.masters import Masters
 
 _SAMPLED = 32  # elements of a tensor
 _NONE = np.empty(0, np.int32)
@@ -30,22 +30,19 @@ class Weights:
     Module.to() does it, or cuDNN's flatten_parameters, may have the same values as before.
     """
 
-    def __init__(
-        self, names: List[str], parameters: List[torch.Tensor], masters: params.Masters
-    ) -> None:
+    def __init__(self, names: List[str], parameters: List[torch.Tensor], masters: Masters) -> None:
         self._names = names
         self._parameters = parameters
         self._masters = masters
         self._marks: List[_Mark] = []
+        self._samples: List[Dict[int, np.ndarray]] = [{} for _ in names]  # views, by address
 
     def mark(self) -> None:
         """Notes that the parameters now are as they should be."""
-        self._marks = [
-            _Mark.of(*one) for one in itertools.zip_longest(self._parameters, self._marks)
-        ]
+        self._marks = [self._mark_of(index) for index in range(len(self._parameters))]
 
     def mark_one(self, index: int) -> None:
-        self._marks[index] = _Mark.of(self._parameters[index], self._marks[index])
+        self._marks[index] = self._mark_of(index)
 
     def check(self) -> None:
         """Raises FailedPreconditionError if a parameter was changed since mark()."""
@@ -67,8 +64,24 @@ class Weights:
                     "parameter %s: was changed outside of the optimizer, and the servers do not "
                     "know" % name
                 )
-            self._marks[index] = _Mark.of(parameter)
+            self._marks[index] = self._mark_of(index)
         return None
+
+    def _mark_of(self, index: int) -> _Mark:
+        parameter, samples = self._parameters[index], self._samples[index]
+        address = parameter.data_ptr()
+        if address not in samples:
+            if len(samples) > 1:  # two memories by turns; others have moved away
+                samples.clear()
+            samples[address] = self._sample_of(index)
+        sample = samples[address]
+        return _Mark(address, parameter._version, sample, sample.tobytes())
+
+    def _sample_of(self, index: int) -> np.ndarray:
+        if gpu.is_on(self._parameters[index]):
+            return _NONE
+        array = self._masters.array_of(index)
+        return _sample(params.bits_of(self._parameters[index]) if array is None else array)
 
 
 class _Mark(NamedTuple):
@@ -78,17 +91,6 @@ class _Mark(NamedTuple):
     version: int
     sample: np.ndarray  # a view
     values: bytes  # those of `sample`
-
-    @classmethod
-    def of(cls, parameter: torch.Tensor, before: Optional[_Mark] = None) -> _Mark:
-        address = parameter.data_ptr()
-        if before is not None and before.address == address:
-            sample = before.sample
-        elif gpu.is_on(parameter):
-            sample = _NONE
-        else:
-            sample = _sample(params.bits_of(parameter))
-        return cls(address, parameter._version, sample, sample.tobytes())
 
     def is_still_of(self, parameter: torch.Tensor) -> bool:
         return (

@@ -15,7 +15,7 @@ from slimps import kv, native
 from slimps.errors import FailedPreconditionError, InvalidArgumentError
 from slimps.pytorch import arguments, backward, buffers, changes, conversion
 from slimps.pytorch import evaluation, grad_scaler, groups, node, overlap, params, rows
-from slimps.pytorch import script_rows
+from slimps.pytorch import masters, script_rows
 from slimps.pytorch import wrapped
 from slimps.pytorch.node_exchange import NodeExchange
 
@@ -169,7 +169,7 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
             overlap.ForwardWaits(model, found.tensors, self._show) if overlap_forward else None
         )
         self._names, self._parameters, self._left_out = found.names, found.tensors, found.left_out
-        self._masters = params.Masters(self._names, self._parameters)
+        self._masters = masters.Masters(self._names, self._parameters)
         spec = conversion.convert(optimizer, groups.BY_GROUP, freeze_after).spec()
         spec.average = True
         spec.clip_gradient = clip_gradient or 0.0
@@ -202,9 +202,17 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
                 "overlap_forward: a node's sums come as a whole; expected node_first=False"
             )
         self._node = node.find(self.store, node_first, store is not None, self._parameters)
+        if self._node is None:
+            self._masters.add_spares()
         exchange = self.store.exchange(
-            self._names, found.layers, self._masters.arrays, spec, settings
+            self._names,
+            found.layers,
+            self._masters.arrays,
+            [one and self._node is None for one in self._masters.are_spare],
+            spec,
+            settings,
         )
+        self._masters.exchange = exchange
         if init_sync and self.store.num_workers > 1:
             params.broadcast_others(found.others, self.store)
         self._buffers = buffers.Buffers(model, self.store) if broadcast_buffers and model else None

@@ -27,8 +27,8 @@ _LAYERS: Tuple[Tuple[Any, str], ...] = (
 )
 
 
-_HALVES = (torch.float16, torch.bfloat16)
-FLOATS = (torch.float32, *_HALVES)
+HALVES = (torch.float16, torch.bfloat16)
+FLOATS = (torch.float32, *HALVES)
 
 _SHARDED = ("DTensor", "FlatParameter", "ShardedTensor")
 
@@ -125,79 +125,6 @@ def check(tensor: torch.Tensor, what: str, dtypes: Sequence[torch.dtype]) -> Non
         )
 
 
-class Masters:
-    """Float32 arrays that the servers know: a parameter's memory, or a copy on the host.
-
-    A parameter that is contiguous float32 on the CPU is its own master. Others have copies, which
-    are contiguous: half-precision parameters, those on a GPU, those of another layout
-    (channels_last), and those that a script has moved since.
-
-        masters = Masters(names, parameters)
-        exchange(masters.arrays)
-        masters.publish()  # the parameters get their copies' values
-        masters.settle()   # before the arrays change
-
-    InvalidArgumentError: a parameter is not a dense tensor of floats on the CPU or GPU.
-    """
-
-    def __init__(self, names: List[str], parameters: List[torch.Tensor]) -> None:
-        for name, parameter in zip(names, parameters):
-            check(parameter, "parameter %s" % name, FLOATS)
-        self._parameters = parameters
-        self._masters = [
-            gpu.master_of(parameter) if _needs_copy(parameter) else parameter.detach()
-            for parameter in parameters
-        ]
-        self.arrays = [_floats(master) for master in self._masters]
-        self._published: List[Any] = []  # events of GPUs
-
-    def publish(self, index: Optional[int] = None) -> None:
-        """Gives the parameters, or one, their masters' values, rounded. torch counts a change.
-
-        A backward pass through an older graph then raises torch's error. GPUs' copies go on; what
-        their current streams are given from then on comes after them.
-        """
-        on_gpus = []
-        chosen = slice(None) if index is None else slice(index, index + 1)
-        for parameter, master in zip(self._parameters[chosen], self._masters[chosen]):
-            if gpu.is_on(parameter):
-                on_gpus.append((parameter, master))
-            elif parameter.data_ptr() != master.data_ptr():
-                np.copyto(bits_of(parameter), bits_of(master.to(parameter.dtype)))
-            _count_change(parameter)
-        self._published += gpu.start_writing(on_gpus)
-
-    def count_changes(self) -> None:
-        """Lets torch count changes of the parameters that are not published yet."""
-        for parameter in self._parameters:
-            _count_change(parameter)
-
-    def settle(self) -> None:
-        """Waits until no copy reads the masters."""
-        while self._published:
-            self._published.pop().synchronize()
-
-    def copies(self) -> List[np.ndarray]:
-        """Returns copies of all arrays, for restore()."""
-        return [array.copy() for array in self.arrays]
-
-    def restore(self, copies: List[np.ndarray]) -> None:
-        """Gives the arrays the values that they had at copies(); none for an empty list."""
-        for array, values in zip(self.arrays, copies):
-            np.copyto(array, values)
-
-    def agree_with(self, index: int) -> bool:
-        """Returns True if a parameter has its master's values, in memory of its own."""
-        parameter, master = self._parameters[index], self._masters[index]
-        return parameter.data_ptr() != master.data_ptr() and np.array_equal(
-            bits_of(gpu.on_host(parameter)), bits_of(master.to(parameter.dtype))
-        )
-
-
-def _needs_copy(parameter: torch.Tensor) -> bool:
-    return parameter.dtype in _HALVES or gpu.is_on(parameter) or not parameter.is_contiguous()
-
-
 def is_dense(tensor: torch.Tensor) -> bool:
     """Returns True if the tensor's elements fill its memory, in any order of the dimensions."""
     return (
@@ -206,13 +133,10 @@ def is_dense(tensor: torch.Tensor) -> bool:
     )
 
 
-_count_change: Any = getattr(torch.autograd.graph, "increment_version")
-
-
 def bits_of(parameter: torch.Tensor) -> np.ndarray:
     """Returns an array over a parameter's memory, whose elements are its bits as integers."""
-    return _floats(
-        parameter.detach().view(torch.int16 if parameter.dtype in _HALVES else torch.int32)
+    return floats(
+        parameter.detach().view(torch.int16 if parameter.dtype in HALVES else torch.int32)
     )
 
 
@@ -223,10 +147,10 @@ def packed_gradient(gradient: torch.Tensor, name: str) -> np.ndarray:
     """
     if gradient.layout == torch.strided:
         gradient = gradient.detach().contiguous()
-        if gradient.dtype in _HALVES:
+        if gradient.dtype in HALVES:
             gradient = gradient.float()
     check(gradient, "gradient of %s" % name, (torch.float32,))
-    return _floats(gradient)
+    return floats(gradient)
 
 
 def gradient_memory(gradient: torch.Tensor, name: str) -> native.Array:
@@ -330,6 +254,6 @@ def _broadcast(tensors: List[torch.Tensor], store: kv.KVStore) -> None:
                 tensor.copy_(values)  # also where `values` is its memory: torch counts the change
 
 
-def _floats(tensor: torch.Tensor) -> np.ndarray:
+def floats(tensor: torch.Tensor) -> np.ndarray:
     array = tensor.detach().numpy()
     return array if array.ndim else array.reshape(1)

@@ -13,7 +13,7 @@ import torch
 from slimps import _said_once, kv, native
 from slimps._checkpoint import LoadedCheckpoint
 from slimps.errors import FailedPreconditionError
-from slimps.pytorch import changes, groups, params, saved_state
+from slimps.pytorch import changes, groups, masters, saved_state
 
 
 class WrappedOptimizer(torch.optim.Optimizer):
@@ -22,7 +22,7 @@ class WrappedOptimizer(torch.optim.Optimizer):
     # Set by the class over this one.
     store: kv.KVStore
     _names: List[str]
-    _masters: params.Masters
+    _masters: masters.Masters
     _weights: changes.Weights
     _parameters: List[torch.Tensor]
     _rates: groups.Rates

@@ -251,6 +251,7 @@ def an_exchange_on_a_gpu():
             [SHAPE, SHAPE],
             ["", ""],
             [slimps._gpu.find(one, "weights") for one in weights],
+            [False, False],
             native.OptimizerSpec(kind="SGD", learning_rate=1.0, average=True),
             native.ExchangeSettings(backup_model=backup_model),
         )

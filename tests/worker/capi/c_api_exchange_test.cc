@@ -120,6 +120,24 @@ TEST_P(CApiExchangeOf, IsTheExchangeOfCpp) {
 INSTANTIATE_TEST_SUITE_P(Settings, CApiExchangeOf,
                          ::testing::Values(Case{0, 0}, Case{1, 0}, Case{1, 0.125}));
 
+TEST_F(CApiExchange, WeightsGoToTheMemoryThatWasSet) {
+  parameters_[0].spare = 1;
+  ASSERT_C_OK(Start(store_.get(), SLIMPS_EXCHANGE_SETTINGS));
+  Values other(2);
+  const size_t indices[] = {0, 1, 2};
+  float* const memory[] = {other.data(), other.data(), nullptr};
+  ASSERT_C_OK(slimps_exchange_set_memory(exchange_.get(), indices, memory, 1));
+  ASSERT_C_OK(Step({4, 8}, 0));
+  EXPECT_EQ(model_.a, Model().a);
+  EXPECT_EQ(other, (Values{1 - 4 * kRate, 2 - 8 * kRate}));
+  EXPECT_C_REFUSES(slimps_exchange_set_memory(exchange_.get(), indices, memory, 2),
+                   "parameter b: memory of 1 elements; expected a parameter with spare memory");
+  EXPECT_C_FAILS(slimps_exchange_set_memory(exchange_.get(), indices + 2, memory, 1),
+                 SLIMPS_OUT_OF_RANGE, "index: expected one below 2, got 2");
+  EXPECT_C_REFUSES(slimps_exchange_set_memory(exchange_.get(), indices, memory + 2, 1),
+                   "values: expected a pointer");
+}
+
 TEST_F(CApiExchange, AParameterWithoutAGradientContributesNothing) {
   ASSERT_C_OK(Start(store_.get(), SLIMPS_EXCHANGE_SETTINGS));
   const float one = 1;
@@ -215,7 +233,7 @@ TEST_F(CApiExchange, ParametersThatMakeNoSenseAreRefused) {
   refused([&](auto& p) { p.shape = none, p.dimensions = 1; }, "parameters[1].shape: expected");
   refused([](auto& p) { p.values = nullptr; }, "parameters[1].values: expected 1 elements");
   refused([](auto& p) { p.layer = 7; }, "parameters[1].layer: expected 0 to 6, got 7");
-  refused([](auto& p) { p.reserved = 1; }, "parameters[1].reserved: expected 0 to 0, got 1");
+  refused([](auto& p) { p.spare = 2; }, "parameters[1].spare: expected 0 to 1, got 2");
   const slimps_place lent = {SLIMPS_LENT, 0, nullptr}, negative = {SLIMPS_CUDA, -2, nullptr};
   refused([&](auto& p) { p.place = &lent; }, "parameters[1].place.kind: expected 0 to 1, got 2");
   refused([&](auto& p) { p.place = &negative; },

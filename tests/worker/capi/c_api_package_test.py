@@ -39,6 +39,7 @@ LATER = {
     "slimps_trace_start": "8",
     "slimps_broadcast_bytes": "10",
     "slimps_exchange_await_weights": "10",
+    "slimps_exchange_set_memory": "10",
     "slimps_exchange_get_clipping": "10",
     "slimps_exchange_set_clip_norm": "10",
     "slimps_pull_optimizer_states": "10",

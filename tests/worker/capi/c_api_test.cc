@@ -44,7 +44,7 @@ TEST(CApiBasics, LayoutIsThatOfVersion11) {
   EXPECT_EQ(offsetof(slimps_item, out), 48u);
   EXPECT_EQ(offsetof(slimps_item, elements), 56u);
   EXPECT_EQ(offsetof(slimps_parameter, layer), 40u);
-  EXPECT_EQ(offsetof(slimps_parameter, reserved), 44u);
+  EXPECT_EQ(offsetof(slimps_parameter, spare), 44u);
   EXPECT_EQ(offsetof(slimps_exchange_settings, timeout_s), 24u);
   EXPECT_EQ(sizeof(slimps_exchange_times), 32u);
   EXPECT_EQ(SLIMPS_LAYER_OTHER, 6);

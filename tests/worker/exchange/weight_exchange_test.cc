@@ -112,6 +112,44 @@ TEST(WeightExchange, WeightsThatCameDuringBackwardAreWrittenAtTheStepsEnd) {
   }
 }
 
+TEST(WeightExchange, SpareMemoryIsWrittenDuringBackwardAndExchangedAtTheStepsEnd) {
+  for (const bool backup : {false, true}) {
+    for (const bool overlap : {false, true}) {
+      FakeServer server(1);
+      FakeStore store(&server, 0);
+      std::vector<float> memory[] = {{1, 2}, {1, 2}};
+      const std::vector<Parameter> parameters = {
+          {.name = "a", .shape = {2}, .values = memory[1], .spare = true}};
+      ExchangeOptions options = backup ? WithBackup() : ExchangeOptions();
+      options.overlap_forward = overlap;
+      auto started = StartExchange(&store, parameters, Sgd(), options);
+      ASSERT_TRUE(started.ok()) << started.status();
+      WeightExchange& exchange = **started;
+      const std::vector<float> gradient = {4, 8};
+      for (int step = 0; step < 3; ++step) {
+        std::vector<float>& weights = memory[step % 2];
+        std::vector<float>& spare = memory[(step + 1) % 2];
+        ASSERT_TRUE(exchange.BeginStep().ok());
+        ASSERT_TRUE(exchange.SetMemory(0, spare).ok());
+        const std::vector<float> before = weights;
+        exchange.OnGradient(0, gradient);
+        while (spare[0] != before[0] - 2) std::this_thread::yield();
+        EXPECT_EQ(weights, before) << "backward may still read them";
+        ASSERT_TRUE(exchange.EndStep().ok());
+        ASSERT_TRUE(exchange.AwaitWeights(0).ok());
+        EXPECT_THAT(spare, ElementsAre(before[0] - 2, before[1] - 4));
+      }
+      std::vector<float>& weights = memory[1];
+      weights = {0, 0};
+      ASSERT_TRUE(exchange.SetMemory(0, weights).ok());
+      ASSERT_TRUE(exchange.Drain().ok());
+      EXPECT_THAT(weights, ElementsAre(-5, -10));
+      EXPECT_THAT(std::string(exchange.SetMemory(0, {weights.data(), 1}).message()),
+                  HasSubstr("parameter a: memory of 1 elements; expected 2"));
+    }
+  }
+}
+
 TEST(WeightExchange, ADrainInTheMiddleShowsTheNewestWeightsUntilTheNextStep) {
   FakeServer server(1);
   Worker worker(&server, 0, {1, 2});

@@ -145,6 +145,28 @@ TEST_F(LevelProbeTest, ALargeTensorIsEstimatedFromItsSample) {
   }
 }
 
+// Every block is looked at within some reports, or rounds: what is large in one of them is seen.
+TEST_F(LevelProbeTest, TheSamplesBlocksChange) {
+  constexpr size_t kElements = 64 * kBlockElements;
+  std::vector<float> one_block(kElements, 0.0f);
+  std::fill_n(one_block.begin() + 21 * kBlockElements, kBlockElements, 1.0f);
+  Make(kLgreco, {kElements});
+  int reports = 0;
+  for (uint64_t round = 1; round <= 32; round += 2) {
+    for (const uint64_t each : {round, round + 1}) {
+      Begin(each);
+      See(0, one_block);
+    }
+    const Report report = Take();
+    const double norm2 = report.tensors.at(0).input_norm2;
+    if (norm2 == 0) continue;
+    ++reports;
+    EXPECT_DOUBLE_EQ(norm2, 16 * 4 * kBlockElements) << "both rounds of the same block";
+  }
+  EXPECT_GE(reports, 1);
+  EXPECT_LT(reports, 16);
+}
+
 TEST_F(LevelProbeTest, EachReportIsOfWhatCameSinceTheOneBefore) {
   Make(kLgreco, {600, 600});
   Begin(1);

@@ -33,12 +33,14 @@ TrainingLoop::TrainingLoop(KVStore* store, const ModelShape& model,
       layers_(PlanLayers(model, options.compute)),
       gradients_(model, store->rank()) {
   for (const ModelTensor& tensor : model.tensors) {
-    AlignedBuffer& weights = weights_.emplace_back(AlignedBuffer::OfFloats(tensor.elements()));
-    std::ranges::fill(weights.floats(), kFirstWeight);
+    weights_.push_back(AlignedBuffer::OfFloats(tensor.elements()));
+    AlignedBuffer& spare = spare_.emplace_back(AlignedBuffer::OfFloats(tensor.elements()));
+    std::ranges::fill(spare.floats(), kFirstWeight);
     parameters_.push_back({.name = tensor.name,
                            .shape = tensor.shape,
                            .layer = static_cast<wire::LayerKind>(tensor.layer),
-                           .values = weights.floats()});
+                           .values = spare.floats(),
+                           .spare = true});
   }
 }
 
@@ -61,10 +63,13 @@ void TrainingLoop::EncodeOnDevice(size_t tensor) {
 
 absl::Status TrainingLoop::Iterate(int64_t iteration) {
   SLIMPS_RETURN_IF_ERROR(exchange_->BeginStep());
+  if (!options_.overlap_forward) SLIMPS_RETURN_IF_ERROR(ExchangeAll());
   SteadyTime ready = MachineClock()->Now();
   for (const Layer& layer : layers_) {
     for (size_t i = layer.first; i < layer.first + layer.tensors; ++i) {
+      if (!options_.overlap_forward) continue;
       SLIMPS_RETURN_IF_ERROR(exchange_->AwaitWeights(i));
+      SLIMPS_RETURN_IF_ERROR(Exchange(i));
     }
     if (options_.overlap_forward) ready = MachineClock()->Now();
     accelerator_.Compute(layer.forward, ready);
@@ -80,12 +85,25 @@ absl::Status TrainingLoop::Iterate(int64_t iteration) {
   return exchange_->EndStep();
 }
 
-absl::Status TrainingLoop::Finish() { return exchange_->Drain(); }
+absl::Status TrainingLoop::Finish() {
+  SLIMPS_RETURN_IF_ERROR(exchange_->Drain());
+  return ExchangeAll();
+}
+
+absl::Status TrainingLoop::Exchange(size_t tensor) {
+  std::swap(weights_[tensor], spare_[tensor]);
+  return exchange_->SetMemory(tensor, spare_[tensor].floats());
+}
+
+absl::Status TrainingLoop::ExchangeAll() {
+  for (size_t i = 0; i < weights_.size(); ++i) SLIMPS_RETURN_IF_ERROR(Exchange(i));
+  return absl::OkStatus();
+}
 
 uint64_t TrainingLoop::WeightsHash() const {
   uint64_t hash = 0;
-  for (const Parameter& parameter : parameters_) {
-    hash = hash * 0x9E3779B97F4A7C15u + HashBytes(std::as_bytes(parameter.values));
+  for (const AlignedBuffer& weights : weights_) {
+    hash = hash * 0x9E3779B97F4A7C15u + HashBytes(weights.bytes());
   }
   return hash;
 }

@@ -61,12 +61,15 @@ class TrainingLoop final {
   TrainingLoop(KVStore* store, const ModelShape& model, const TrainingLoopOptions& options);
 
   void EncodeOnDevice(size_t tensor);
+  // Exchange the memory that the model computes on for the one with its newest weights.
+  absl::Status Exchange(size_t tensor);
+  absl::Status ExchangeAll();
 
   KVStore* const store_;
   const TrainingLoopOptions options_;
   const std::vector<Layer> layers_;
   const GradientPool gradients_;
-  std::vector<AlignedBuffer> weights_;  // stand for a framework's memory
+  std::vector<AlignedBuffer> weights_, spare_;  // stand for a framework's memory
   std::vector<Parameter> parameters_;
   std::unique_ptr<WeightExchange> exchange_;
   Accelerator accelerator_;
