@@ -10,6 +10,7 @@ from bench.cluster import budgets
 from bench.cluster import cluster_job as jobs
 from bench.cluster import net
 from bench.cluster import cluster_options as flags_of
+from bench.link import round_trip
 from bench.cluster import systems
 from bench.cluster import cluster_rows
 from bench.cluster import cluster_tables as tables
@@ -196,7 +197,7 @@ class Bench:
 
         key = (
             model,
-            options.link,
+            options.link + round_trip.name_of(options),
             options.placement,
             str(options.nodes),
             options.same_host,
@@ -312,7 +313,7 @@ def bench(options, programs, models, profiles, save):
     Calls save(report) after each model, so that results are kept even if the rest fails.
     """
     report = {
-        "bench": "cluster " + options.link + tables.kind_of(options),
+        "bench": "cluster " + options.link + round_trip.name_of(options) + tables.kind_of(options),
         "nodes": options.nodes,
         "placement": options.placement,
         "same_host": options.same_host,
@@ -323,8 +324,11 @@ def bench(options, programs, models, profiles, save):
     }
     results = []
     with net.Network(
-        options.nodes * (2 if options.placement == "apart" else 1), options.congestion
+        options.nodes * (2 if options.placement == "apart" else 1),
+        options.congestion,
+        round_trip.switch_of(options, programs),
     ) as network:
+        report.update(round_trip.measure(network, options))
         run = Bench(options, programs, network, profiles)
         report.update(cores=run.cores, add_bytes_per_second=run.bytes_per_second, results=results)
         for model, gradient_bytes, ratio in models:
@@ -345,6 +349,7 @@ def bench(options, programs, models, profiles, save):
             if cell:
                 cell.put_into(rows)
             results += rows
+            report.update(round_trip.losses(network, options))
             save(report)
     return report
 
@@ -368,7 +373,7 @@ def main(arguments):
         reason = net.why_not(options.congestion)
         if reason:
             raise setup.SetupError(reason)
-        programs = common.find_programs(PROGRAMS, options.programs)
+        programs = common.find_programs(PROGRAMS | round_trip.program(options), options.programs)
         try:
             models = find_models(programs, options.model)
         except setup.SetupError as error:

@@ -4,6 +4,7 @@
 
 from bench.cluster import budgets
 from bench.cluster import net
+from bench.link import round_trip
 from bench.cluster import systems
 from bench.common import Parser, name_list, number
 from slimps_launch import out_files
@@ -26,6 +27,7 @@ def make_parser():
     parser.add_argument(
         "--link", default="1gbit", metavar="RATE", help="1gbit, 100mbit, ..., or unshaped (1gbit)"
     )
+    round_trip.add_flag(parser)
     parser.add_count("--nodes", 64, 2, "number of workers, and of servers")
     parser.add_argument(
         "--model",

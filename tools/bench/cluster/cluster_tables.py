@@ -5,6 +5,7 @@ import math
 import re
 
 from bench import common
+from bench.link import round_trip
 from bench.common import ratio, size_name, verdict
 from slimps_launch.schema import (
     COUNT,
@@ -68,10 +69,12 @@ TIMES = (
 # The fields of a report that the tables read.
 SHAPE = {
     "bench": Kind(
-        "cluster LINK, cluster LINK thresholds or cluster LINK budgets",
+        "cluster LINK, cluster LINK thresholds or cluster LINK budgets, LINK with its round trip",
         lambda name: isinstance(name, str)
-        and re.fullmatch("cluster [^ ]+(%s|%s)?" % (CHOICES, BUDGETS), name) is not None,
+        and re.fullmatch("cluster [^ ]+( rtt [^ ]+ms)?(%s|%s)?" % (CHOICES, BUDGETS), name)
+        is not None,
     ),
+    **round_trip.SHAPE,
     "nodes": COUNT,
     "placement": TEXT,
     "same_host": Optional(TEXT),
@@ -212,11 +215,12 @@ def by_model(report):
 def conditions(report):
     every = report.get("snapshot_every")
     return (
-        "%d nodes, %s, worker and server %s%s, %s, %d iterations, %s, %d cores%s; "
+        "%d nodes, %s%s, worker and server %s%s, %s, %d iterations, %s, %d cores%s; "
         "compute is simulated by waiting"
         % (
             report["nodes"],
             report["bench"].split()[1],
+            round_trip.words(report),
             report["placement"],
             " by " + report.get("same_host", "tcp") if report["placement"] == "together" else "",
             report["congestion"],

@@ -6,7 +6,8 @@
         subprocess.Popen(network.command(0, ["slimps_server", "--bind", network.address(0)]))
 
 The bridge is in a namespace of its own (the hub), so it is not visible outside and disappears with
-the hub. If a run is killed, the next run removes its namespaces.
+the hub. If a run is killed, the next run removes its namespaces. For links with a round trip
+(round_trip.py), a switch that is a process takes the bridge's place.
 """
 
 import os
@@ -111,9 +112,10 @@ def remove_namespace(name):
 class Network:
     """The nodes of a run. A context manager. Owned by the main thread."""
 
-    def __init__(self, nodes, congestion="cubic"):
+    def __init__(self, nodes, congestion="cubic", switch=None):
         self.nodes = nodes
         self.congestion = congestion
+        self.switch = switch
         self.prefix = "%s%d-" % (PREFIX, os.getpid())
         self.made = []
 
@@ -140,13 +142,21 @@ class Network:
         """Returns the command line that runs `command` in the node's namespace."""
         return ["ip", "netns", "exec", self.name(node)] + command
 
+    def everywhere(self):
+        """Returns all nodes, the hub first."""
+        return [HUB] + list(range(self.nodes))
+
     def _make(self):
-        for node in [HUB] + list(range(self.nodes)):
+        for node in self.everywhere():
             self.made.append(self.name(node))
             run(["ip", "netns", "add", self.name(node)])
             run(["ip", "-n", self.name(node), "link", "set", "lo", "up"])
         hub = self.name(HUB)
-        run(["ip", "-n", hub, "link", "add", "br0", "type", "bridge"])
+        # With a switch, br0 is the hub's own cable to it, as eth0 is a node's. The ports speak no
+        # ARP, or the hub itself would answer there when a node asks for the hub's address.
+        kind = ["veth", "peer", "name", "ph"] if self.switch else ["bridge"]
+        joined = ["arp", "off"] if self.switch else ["master", "br0"]
+        run(["ip", "-n", hub, "link", "add", "br0", "type"] + kind)
         run(["ip", "-n", hub, "addr", "add", self.address(HUB) + "/24", "dev", "br0"])
         run(["ip", "-n", hub, "link", "set", "br0", "up"] + MAX_PACKET)
         for node in range(self.nodes):
@@ -168,11 +178,14 @@ class Network:
                     name,
                 ]
             )
-            run(["ip", "-n", hub, "link", "set", port, "master", "br0", "up"])
+            run(["ip", "-n", hub, "link", "set", port, "up"] + joined)
             run(["ip", "-n", name, "addr", "add", self.address(node) + "/24", "dev", INTERFACE])
             run(["ip", "-n", name, "link", "set", INTERFACE, "up"] + MAX_PACKET)
             if self.congestion != "default":
                 self._choose_congestion_control(node)
+        if self.switch:
+            run(["ip", "-n", hub, "link", "set", "ph", "up"] + joined)
+            self.switch.start(self, ["ph"] + ["p%d" % node for node in range(self.nodes)])
 
     def _choose_congestion_control(self, node):
         """Sets it per route: for the route to other nodes and the one to the node's own address."""
@@ -248,5 +261,7 @@ class Network:
         run(["ip", "-n", self.name(HUB), "link", "set", "p%d" % node, state])
 
     def remove(self):
+        if self.switch:
+            self.switch.stop()
         while self.made:
             remove_namespace(self.made.pop())

@@ -12,6 +12,7 @@ import os
 from bench.cluster import cluster_job as jobs
 from bench.cluster import cluster_options
 from bench.cluster import net
+from bench.link import round_trip
 from bench import common
 from bench.torch import torch_systems
 from bench.torch import torch_tables as tables
@@ -46,6 +47,7 @@ def make_parser():
     parser.add_argument(
         "--link", default="1gbit", metavar="RATE", help="1gbit, 100mbit, ..., or unshaped (1gbit)"
     )
+    round_trip.add_flag(parser)
     parser.add_count("--nodes", 64, 2, "number of workers, and of servers")
     parser.add_argument("--batch", type=name_list, metavar="LIST", help="per worker (8,64)")
     parser.add_argument("--systems", type=name_list, metavar="LIST", help="(all)")
@@ -209,7 +211,8 @@ def main(arguments):
         if reason:
             raise setup.SetupError(reason)
         programs = common.find_programs(
-            PROGRAMS | models.PROGRAM if waits else PROGRAMS, options.programs
+            PROGRAMS | (models.PROGRAM if waits else {}) | round_trip.program(options),
+            options.programs,
         )
         package = (
             os.path.join(options.programs, "python", "package")
@@ -217,7 +220,7 @@ def main(arguments):
             else python_package.ensure_package()
         )
         report = {
-            "bench": "torch " + options.link,
+            "bench": "torch " + options.link + round_trip.name_of(options),
             "link": options.link,
             "nodes": options.nodes,
             "steps": options.steps,
@@ -228,8 +231,10 @@ def main(arguments):
         if waits:
             report["bench"] += " accelerator %d nodes" % options.nodes
             report["accelerator_ms"] = options.accelerator
-        with net.Network(options.nodes) as network:
+        with net.Network(options.nodes, switch=round_trip.switch_of(options, programs)) as network:
+            report.update(round_trip.measure(network, options))
             measured = measure(options, network, programs, package, report["cores"])
+            report.update(round_trip.losses(network, options))
         report["results"] = tables.results_of(options, measured)
     print(tables.text(report), flush=True)
     if options.json:

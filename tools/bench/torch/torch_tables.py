@@ -5,6 +5,7 @@ import statistics
 
 from bench import common
 from bench.cluster import bound
+from bench.link import round_trip
 from bench.common import markdown_table, text_table, verdict
 from bench.torch import torch_systems
 from slimps_launch import schema
@@ -16,6 +17,7 @@ SHAPE = {
     "bench": schema.TEXT,
     "nodes": schema.COUNT,
     "link": schema.TEXT,
+    **round_trip.SHAPE,
     "steps": schema.COUNT,
     "repeats": schema.COUNT,
     "cores": schema.COUNT,
@@ -221,9 +223,10 @@ def about(report):
     model = "ResNet-18 on 32 x 32"
     if "accelerator_ms" in report:
         model = "ResNet-50's tensors, an accelerator waited for (%g ms)" % report["accelerator_ms"]
-    return "%d nodes, %s, %s, %d steps, medians of %d, threshold %s, %d cores" % (
+    return "%d nodes, %s%s, %s, %d steps, medians of %d, threshold %s, %d cores" % (
         report["nodes"],
         report["link"],
+        round_trip.words(report),
         model,
         report["steps"],
         report["repeats"],
