@@ -247,6 +247,21 @@ class RunTest(unittest.TestCase):
         self.assertEqual("version=1", decision[4])
         self.assertRegex(decision[6], "^from_round=[1-9]")
 
+    def test_a_round_trip_is_told_and_lasts_through_the_job(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "out.json")
+            flags = ("--link=1gbit", "--rtt_ms=40", "--systems=fp32")
+            result = bench(*self.SMALL, *flags, "--json", path)
+            self.assertEqual(0, result.returncode, result.stderr)
+            with open(path, encoding="utf-8") as text:
+                made = json.load(text)
+        report_tables.check(made)
+        self.assertEqual(("cluster 1gbit rtt 40ms", 40.0), (made["bench"], made["rtt_ms"]))
+        self.assertGreaterEqual(made["measured_rtt_ms"], 40.0)
+        self.assertGreaterEqual(made["results"][0]["iteration_ms"], 40.0)
+        self.assertIn("1gbit with a round trip of 40 ms (measured 4", result.stdout)
+        self.assertFalse(self.left())
+
     def start(self):
         """Returns (a run whose jobs would take hours, the name of its first node, the processes
         there)."""

@@ -266,6 +266,22 @@ class RunTest(folder_case.FolderCase):
             self.assertLess(rows[system]["wire_bytes_out"], raw / 10, system)
         self.assertLess(rows["alone"]["wire_bytes_out"], raw / 1000)
 
+    def test_four_nodes_exchange_over_links_with_a_round_trip(self):
+        # Both wait for two trips after backward: for a push and its pull, and for two reductions.
+        systems = ["slimps_1bit_2way", "powersgd_1"]
+        made = self.measured(
+            *("--nodes=4", "--accelerator=30", "--warmup=2", "--link=unshaped", "--rtt_ms=40"),
+            "--systems=" + ",".join(systems),
+        )
+        report_tables.check(made)
+        self.assertEqual(
+            ("torch unshaped rtt 40ms accelerator 4 nodes", 40.0), (made["bench"], made["rtt_ms"])
+        )
+        self.assertGreaterEqual(made["measured_rtt_ms"], 40.0)
+        self.assertEqual(systems, [row["system"] for row in made["results"]])
+        for row in made["results"]:
+            self.assertGreaterEqual(row["iteration_ms"], 30.0 + 40.0, row["system"])
+
     def test_who_fails_is_named(self):
         reason = net.why_not("cubic")
         if reason:

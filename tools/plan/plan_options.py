@@ -177,6 +177,6 @@ def refuse_unlike_bench(parser: Parser, options: argparse.Namespace) -> None:
     if options.servers != options.workers:
         parser.error("--check: bench cluster has as many servers as workers")
     if options.link == MEASURED or options.round_trip_ms > 0:
-        parser.error("--check: bench cluster's links have a rate and no round trip of their own")
+        parser.error("--check: the links of a check have a rate and no round trip of their own")
     if options.cores is not None:
         parser.error("--check: bench cluster's nodes share this machine's cores; leave out --cores")
