@@ -205,12 +205,7 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
         if self._node is None:
             self._masters.add_spares()
         exchange = self.store.exchange(
-            self._names,
-            found.layers,
-            self._masters.arrays,
-            [one and self._node is None for one in self._masters.are_spare],
-            spec,
-            settings,
+            self._names, found.layers, self._masters.arrays, self._masters.are_spare, spec, settings
         )
         self._masters.exchange = exchange
         if init_sync and self.store.num_workers > 1:

@@ -50,7 +50,7 @@ class Masters:
         self.arrays = [params.floats(master) for master in self._masters]
         # What the parameters hold, in the masters or in the other of two memories.
         self._shown, self._shown_arrays = list(self._masters), list(self.arrays)
-        self.are_spare = [_needs_copy(parameter) for parameter in parameters]
+        self.are_spare = [False] * len(parameters)
         self._published: List[Any] = []  # events of GPUs
 
     def add_spares(self) -> None:
@@ -149,8 +149,8 @@ _count_change: Any = getattr(torch.autograd.graph, "increment_version")
 
 
 def _is_torchs_own(parameter: torch.Tensor) -> bool:
-    """Returns True if torch allocated a tensor's memory, and numpy does not know it."""
-    return parameter.untyped_storage().resizable()
+    """Returns True if torch allocated a tensor's memory, and no process or numpy shares it."""
+    return parameter.untyped_storage().resizable() and not parameter.is_shared()
 
 
 def _users_of(tensor: torch.Tensor) -> int:

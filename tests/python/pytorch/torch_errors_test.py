@@ -193,9 +193,9 @@ def test_a_step_waits_as_long_as_its_store(monkeypatch):
     waits = []
     make = slimps.kv.KVStore.exchange
 
-    def exchange(self, names, layers, arrays, spec, settings):
-        waits.append(settings.timeout_s)
-        return make(self, names, layers, arrays, spec, settings)
+    def exchange(self, *arguments):
+        waits.append(arguments[-1].timeout_s)
+        return make(self, *arguments)
 
     monkeypatch.setattr(slimps.kv.KVStore, "exchange", exchange)
     with jobs.lone_store(timeout_s=600) as store:
