@@ -97,6 +97,13 @@ WAITED_FOR = {
         threshold=0,
         pull_compression="1bit",
     ),
+    "slimgc_powersgd_1_2way": slimps(
+        "DistributedOptimizer, powersgd of rank 1, pulls by 1bit, backup model",
+        compression="powersgd:rank=1",
+        threshold=0,
+        pull_compression="1bit",
+        backup_model=True,
+    ),
 }
 
 
