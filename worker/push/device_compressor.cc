@@ -24,7 +24,8 @@ DeviceCompressor::DeviceCompressor(std::unique_ptr<const Codec> codec,
       codec_(std::move(codec)),
       raw_(MakeCodec(CodecSpec{.name = "none"}).value()),
       device_(MakeHostDevice()),
-      maker_({.grad_scale = options.grad_scale, .encode_threads = options.encode_threads}) {}
+      arena_(options.encode_threads),
+      maker_({.grad_scale = options.grad_scale}) {}
 
 absl::StatusOr<std::vector<GradientPart>> DeviceCompressor::Copy(
     const TensorPlan& tensor, uint64_t round, std::span<const std::span<const float>> gradients) {
@@ -59,14 +60,24 @@ absl::Status DeviceCompressor::Sum(const TensorPlan& tensor, uint64_t round,
   TensorPlan devices = tensor;
   devices.partitions.assign(gradients.size(), {.server = 0, .offset = 0, .elements = sum.size()});
   SLIMPS_ASSIGN_OR_RETURN(const std::vector<GradientPart> parts, Copy(devices, round, gradients));
-  std::vector<MadePayload> made;
+  std::vector<MadePayload> made(parts.size());
+  std::vector<absl::Status> statuses(parts.size());
   {
     MutexLock lock(&mutex_);
-    for (const GradientPart& part : parts) {
-      SLIMPS_ASSIGN_OR_RETURN(MadePayload payload, maker_.Make(part, codec, *codec_));
-      counts->Add(sum.size(), payload.stats, compressed);
-      made.push_back(std::move(payload));
-    }
+    PayloadMaker& maker = maker_;
+    arena_.Run([&] {
+      WorkArena::ForChunks(parts.size(), 1, [&](size_t first, size_t last) {
+        for (size_t i = first; i < last; ++i) {
+          absl::StatusOr<MadePayload> payload = maker.Make(parts[i], codec, *codec_);
+          statuses[i] = payload.status();
+          if (payload.ok()) made[i] = *std::move(payload);
+        }
+      });
+    });
+  }
+  for (size_t i = 0; i < parts.size(); ++i) {
+    SLIMPS_RETURN_IF_ERROR(statuses[i]);
+    counts->Add(sum.size(), made[i].stats, compressed);
   }
   std::vector<PayloadView> views;
   for (const MadePayload& one : made) {

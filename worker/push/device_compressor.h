@@ -22,6 +22,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "compress/codec/codec.h"
+#include "compress/codec/work_arena.h"
 #include "proto/base/mutex.h"
 #include "worker/device/device.h"
 #include "worker/push/payload_maker.h"
@@ -33,7 +34,7 @@ namespace slimps {
 struct DeviceCompressorOptions {
   uint64_t threshold_bytes = 0;  // fp32 bytes of a tensor
   float grad_scale = 1.0f;
-  int encode_threads = 0;  // 0: as many as there are cores
+  int encode_threads = 0;  // gradients encoded at a time; 0: as many as there are cores
 };
 
 class DeviceCompressor final {
@@ -61,6 +62,7 @@ class DeviceCompressor final {
   const std::unique_ptr<const Codec> codec_;
   const std::unique_ptr<const Codec> raw_;
   const std::unique_ptr<Device> device_;
+  const WorkArena arena_;
   Mutex mutex_;
   PayloadMaker maker_ ABSL_GUARDED_BY(mutex_);  // keeps the residuals; a device is a partition
 };

@@ -20,7 +20,7 @@
 // rank, tells the errors of all ranks (PhasedCodec::KeptNorm2). Times are those of the lowest and
 // the highest rank, and lie on a line in between.
 //
-// One thread at a time may call it: the one that PushPipeline lets encode.
+// One thread at a time may call it: the one that PushPipeline lets choose.
 #ifndef SLIMPS_WORKER_PUSH_LEVEL_PROBE_H_
 #define SLIMPS_WORKER_PUSH_LEVEL_PROBE_H_
 

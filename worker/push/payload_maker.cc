@@ -34,9 +34,7 @@ MadePayload RawPayload(const GradientPart& part) {
 }  // namespace
 
 PayloadMaker::PayloadMaker(const PayloadMakerOptions& options)
-    : options_(options),
-      raw_(MakeCodec(CodecSpec{.name = "none"}).value()),
-      encoder_(options.encode_threads) {}
+    : options_(options), raw_(MakeCodec(CodecSpec{.name = "none"}).value()) {}
 
 absl::StatusOr<MadePayload> PayloadMaker::Make(const GradientPart& part, const Codec& codec,
                                                const Codec& compressor) {
@@ -174,8 +172,20 @@ absl::StatusOr<EncodeStats> PayloadMaker::Encode(const Codec& codec, EncodeInput
                                                  std::span<std::byte> payload) {
   SLIMPS_ASSIGN_OR_RETURN(CodecState* const state, states_.Prepare(codec, input.context.key,
                                                                    input.context.partition, input));
-  SLIMPS_ASSIGN_OR_RETURN(const EncodeStats stats,
-                          encoder_.Encode({.codec = &codec, .input = input, .payload = payload}));
+  std::unique_ptr<EncodeWorkspace> workspace;
+  {
+    MutexLock lock(&mutex_);
+    if (!idle_.empty()) {
+      workspace = std::move(idle_.back());
+      idle_.pop_back();
+    }
+  }
+  if (workspace == nullptr) workspace = std::make_unique<EncodeWorkspace>();
+  SLIMPS_ASSIGN_OR_RETURN(const EncodeStats stats, codec.Encode(input, payload, *workspace));
+  {
+    MutexLock lock(&mutex_);
+    idle_.push_back(std::move(workspace));
+  }
   if (state != nullptr) state->NoteEncoded(stats);
   return stats;
 }

@@ -20,9 +20,9 @@
 //                          *codec, *codec);
 //
 // bit_buf memory comes from a pool and returns to it with the payload's last copy: touching fresh
-// pages costs more than encoding. PushPipelineOptions::max_bytes_waiting bounds this memory. One
-// thread at a time may call it: the push thread, or a thread in PushPipeline::PrepareNow. Any
-// thread may hold and drop payloads.
+// pages costs more than encoding. PushPipelineOptions::max_bytes_waiting bounds this memory.
+// Thread-safe, but one thread at a time makes the payloads of one (key, partition), in the order of
+// their rounds.
 #ifndef SLIMPS_WORKER_PUSH_PAYLOAD_MAKER_H_
 #define SLIMPS_WORKER_PUSH_PAYLOAD_MAKER_H_
 
@@ -30,13 +30,16 @@
 #include <limits>
 #include <memory>
 #include <span>
+#include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "compress/codec/codec.h"
-#include "compress/codec/parallel_encode.h"
+#include "compress/codec/encode_run.h"
 #include "compress/codec/state/state_store.h"
 #include "proto/base/buffer.h"
 #include "proto/base/clock.h"
+#include "proto/base/mutex.h"
 #include "worker/device/device.h"
 #include "worker/device/host_pool.h"
 #include "worker/tensor/key_table.h"
@@ -45,8 +48,7 @@ namespace slimps {
 
 struct PayloadMakerOptions {
   float grad_scale = 1.0f;
-  int encode_threads = 0;  // 0: as many as there are cores
-  uint32_t worker = 0;     // rank; random codecs draw by it
+  uint32_t worker = 0;  // rank; random codecs draw by it
   // Payloads are kept beyond their acknowledgement (courier/kept_items.h). So a raw one is a copy:
   // grad_buf's memory is bounded, and the caller's is lent until then at most.
   bool keeps_payloads = false;
@@ -90,8 +92,7 @@ class PayloadMaker final {
   // Returns memory for a gradient, of zeros. Throws std::bad_alloc.
   [[nodiscard]] absl::StatusOr<std::shared_ptr<HostBuffer>> Zeros(size_t elements);
 
-  // Returns what codecs keep of each partition.
-  // REQUIRES: no payload is being made.
+  // Returns what codecs keep of each partition. REQUIRES: as StateStore says.
   StateStore& states() { return states_; }
 
   // Returns the bytes of bit_buf memory: lent to payloads, and kept for the next ones.
@@ -116,8 +117,11 @@ class PayloadMaker final {
   const PayloadMakerOptions options_;
   const std::unique_ptr<const Codec> raw_;
   StateStore states_;
-  ParallelEncoder encoder_;
   const std::shared_ptr<HostPool> bit_bufs_ = HostPool::CreateAligned();
+
+  Mutex mutex_;
+  // Workspaces that no encoding uses. There are as many in all as encodings ever ran at a time.
+  std::vector<std::unique_ptr<EncodeWorkspace>> idle_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace slimps

@@ -6,7 +6,7 @@
 //   SLIMPS_ASSIGN_OR_RETURN(PreparedPush push, items.Make(job, i, grad_buf, *codec, *codec));
 //   courier.Dispatch(server, {std::move(push.item)}, priority);   // after setting item.done
 //
-// One thread at a time may call it: the one that PayloadMaker names.
+// Thread-safe, as PayloadMaker says.
 #ifndef SLIMPS_WORKER_PUSH_PUSH_ITEM_MAKER_H_
 #define SLIMPS_WORKER_PUSH_PUSH_ITEM_MAKER_H_
 
@@ -65,8 +65,7 @@ class PushItemMaker final {
                                                   std::shared_ptr<HostBuffer> grad_buf,
                                                   const Codec& codec, const Codec& compressor);
 
-  // Returns what codecs keep of each partition.
-  // REQUIRES: no item is being made.
+  // Returns what codecs keep of each partition. REQUIRES: as StateStore says.
   StateStore& states() { return payloads_.states(); }
 
  private:

@@ -50,6 +50,13 @@ struct PushJob {
   size_t ReadyBytes(size_t partition) const {
     return ready == nullptr ? 0 : (*ready)[partition].payload.size();
   }
+
+  // Returns the bytes that the job holds until it is answered.
+  size_t bytes() const {
+    size_t held = carries() ? tensor->bytes() : 0;
+    for (size_t i = 0; i < tensor->partitions.size(); ++i) held += ReadyBytes(i);
+    return held;
+  }
 };
 
 }  // namespace slimps

@@ -1,16 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // PushPipeline: takes gradients that have arrived in grad_buf and sends each partition to its
-// server as a payload. One thread ("push") chooses the codec, encodes (on the encoder's own TBB
-// arena), coalesces and dispatches, highest priority first. Partitions are independent, so encoding
-// one overlaps sending the one before.
+// server as a payload. Several threads ("push", as many as encode_threads says) each take the next
+// partition that may begin, encode it alone, coalesce and dispatch. Partitions are independent, so
+// several are encoded at a time while others are sent.
 //
-//   grad_buf --PushItemMaker--> fp_buf or bit_buf --Coalescer--> Courier
+//   grad_buf --PushQueue--> PushEncoder --> fp_buf or bit_buf --Coalescer--> Courier
 //
 //   SLIMPS_RETURN_IF_ERROR(pushes.Submit({.tensor = plan, .round = 7, .grad_bufs = grad_bufs}));
 //   SLIMPS_RETURN_IF_ERROR(pushes.Drain(timeout));
 //
-// A tensor that is measured for the threshold table goes out alone, and the thread waits for its
-// acknowledgement, so that no time includes queueing or coalescing. Thread-safe.
+// Partitions begin in the order of their priority, and leave as soon as they are encoded. Those of
+// one (key, partition) leave in the order of their rounds. Payloads do not depend on the threads.
+//
+// A tensor that is measured for the threshold table is encoded and goes out alone, and its thread
+// waits for its acknowledgement, so that no time includes other encoding, queueing or coalescing.
+//
+// The threads are this class's own, and not TBB's: they wait for decisions and acknowledgements.
+// Thread-safe.
 #ifndef SLIMPS_WORKER_PUSH_PUSH_PIPELINE_H_
 #define SLIMPS_WORKER_PUSH_PUSH_PIPELINE_H_
 
@@ -20,9 +26,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
-#include <unordered_map>
-#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -32,7 +35,7 @@
 #include "proto/base/clock.h"
 #include "proto/base/mutex.h"
 #include "proto/base/out_of_memory.h"
-#include "proto/base/thread.h"
+#include "proto/base/threads.h"
 #include "worker/courier/coalescer.h"
 #include "worker/courier/courier.h"
 #include "worker/device/device.h"
@@ -40,10 +43,11 @@
 #include "worker/push/level_probe.h"
 #include "worker/push/link_figures.h"
 #include "worker/push/payload_maker.h"
-#include "worker/push/plan_in_use.h"
-#include "worker/push/push_item_maker.h"
+#include "worker/push/push_encoder.h"
 #include "worker/push/push_job.h"
 #include "worker/push/push_measurement.h"
+#include "worker/push/push_queue.h"
+#include "worker/push/push_tally.h"
 #include "worker/push/staging.h"
 #include "worker/push/unacknowledged_pushes.h"
 #include "worker/tensor/key_table.h"
@@ -52,24 +56,15 @@
 
 namespace slimps {
 
-struct PushTotals {
-  PushCounts prepared;         // handed over to be sent
-  uint64_t payload_bytes = 0;  // acknowledged
-  absl::Duration encode, send;
-};
-
-// What a push was made of: its format and, if that is a codec's, the codec's name. The name lives
-// as long as the pipeline.
-using PushedForm = std::pair<wire::Format, std::string_view>;
-
 // For those who watch.
 struct PushFigures {
   std::map<PushedForm, uint64_t> bytes;  // of payloads that were handed over to be sent
-  size_t queued = 0;                     // partitions that wait for the push thread
+  size_t queued = 0;                     // partitions that wait to be encoded
 };
 
 struct PushPipelineOptions {
   PayloadMakerOptions payloads;
+  int encode_threads = 0;  // partitions encoded at a time; 0: as many as there are cores
   absl::Duration timeout = absl::Seconds(60);
   // Bound on the bytes of gradients and rows between Submit and the answer. A gradient counts in
   // full, however small its payload. Submit waits while the bound is exceeded.
@@ -78,22 +73,22 @@ struct PushPipelineOptions {
   absl::Duration report_interval = absl::Seconds(2);  // shorter if the timeout is short
   // Receives the reports for the scheduler. It is called when profiling is over and all its pushes
   // are acknowledged, after each later pair of measured rounds, and again each interval while no
-  // decision comes. It runs on the push thread, or on the thread that calls PrepareNow or
+  // decision comes. It runs on a push thread, or on the thread that calls PrepareNow or
   // FinishProfiling.
   std::function<void(wire::ThresholdReport)> on_report;
   // Returns once no measured pull of this worker is on the link. null: there are no measured pulls.
-  // Called on the push thread before each measured push, and before the pushes of a round that
+  // Called on a push thread before each measured push, and before the pushes of a round that
   // follows a measured one.
   std::function<void()> await_measured_pulls;
   // Returns how the version that a round makes is to be pulled (PushItem.change_codec). null: as it
-  // is. Called on the push thread or in PrepareNow.
+  // is. Called on push threads, several at a time, or in PrepareNow.
   std::function<std::string(const TensorPlan&, uint64_t round)> change_codec;
   SharedMomentum* momentum = nullptr;  // PushItemMakerOptions has these two
   std::function<bool()> sends_whole_gradients;
   // Called from any thread with the error of each push that fails.
   std::function<void(absl::Status)> on_error;
   const Clock* clock = MachineClock();
-  // Called on the push thread.
+  // Called on a push thread.
   OnOutOfMemory on_out_of_memory = {};
 };
 
@@ -104,7 +99,7 @@ class PushPipeline final {
 
   // Uses `plan` from now on.
   // REQUIRES: no push was submitted yet. `plan` and all plans before it outlive the pipeline.
-  void UsePlan(CompressionPlan* plan) { plan_.Use(plan); }
+  void UsePlan(CompressionPlan* plan) { encoder_.plan().Use(plan); }
 
   // Queues the job's partitions. Waits while the gradients under way exceed max_bytes_waiting.
   // DeadlineExceeded: they exceeded it for the whole timeout.
@@ -160,22 +155,22 @@ class PushPipeline final {
   // DeadlineExceeded: it did not come within the timeout.
   [[nodiscard]] absl::StatusOr<const Codec*> AwaitCodec(const TensorPlan& tensor,
                                                         uint64_t round) const {
-    plan_.SendReport(round);
-    return plan_.AwaitCodec(tensor, round);
+    encoder_.plan().SendReport(round);
+    return encoder_.plan().AwaitCodec(tensor, round);
   }
 
   // Shows the gradients to the policy that adapts, if there is one, and sends its report if one is
-  // due: for a caller that makes the payloads itself, before it does. Waits while another push is
-  // being encoded. Errors: those of the plan's codecs, or the pipeline's first error.
+  // due: for a caller that makes the payloads itself, before it does. Waits while a push thread
+  // chooses a codec. Errors: those of the plan's codecs, or the pipeline's first error.
   [[nodiscard]] absl::Status Look(const PushJob& job);
 
   // Returns what codecs keep of each partition. A tensor whose payloads come ready belongs to the
   // caller that makes them, until UseStates.
-  StateStore* states() { return &items_.states(); }
+  StateStore* states() { return &encoder_.states(); }
 
   // Sends the reports that are still due. No more pushes may come.
   // REQUIRES: Drain has returned.
-  void FinishProfiling() { plan_.SendLastReports(); }
+  void FinishProfiling() { encoder_.plan().SendLastReports(); }
 
   // Drops all queued work. Every waiter, now and later, gets the error.
   void Fail(const absl::Status& why);
@@ -191,83 +186,65 @@ class PushPipeline final {
   PushedForm newest_form(const Key& key) const;
 
  private:
-  // One unit for the push thread: a whole tensor if it is measured, else one partition.
-  struct Work {
-    // The job without its grad_bufs.
-    std::shared_ptr<const PushJob> job;
-    // The buffers of this work; empty if the worker contributes no gradient.
-    GradientBuffers grad_bufs;
-    size_t partition = 0;
-    bool whole_tensor = false;
-    uint64_t turn = 0;  // the job's turn among the key's pushes
-  };
+  static constexpr size_t kSmallBytes = 64 << 10;  // of fp32, in a partition
 
   // Waits for room, and takes the job's place among the pushes of its key. REQUIRES: no grad_bufs.
   absl::StatusOr<Announced> TakePlace(PushJob job, size_t bytes, bool carries);
   // Queues all works, or none: it throws, or returns the pipeline's first error.
-  absl::Status Queue(std::vector<Work> works);
+  absl::Status Queue(std::vector<EncodeWork> works);
   absl::Status QueueAll(const Announced& place, GradientBuffers grad_bufs);
+  // What each push thread does.
   void Run();
-  absl::Status Push(Work work);
-  // Checks gradients on loan, and gives the work's job their bound.
-  // InvalidArgument: an element is not finite (names it).
-  absl::Status CheckLent(Work* work) const;
-  void EndEncoding();
-  // Waits until everything is acknowledged and no thread encodes.
+  absl::Status Push(EncodeWork* work);
+  // Lets the next work begin, and Look.
+  void EndChoosing(const EncodeWork& work);
+  void NotifyOthers() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool CanBegin() const;
+  // Keeps all others from encoding and choosing. REQUIRES: none does.
+  void Close() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Open();
+  // Waits until everything is acknowledged and nothing is encoded.
   absl::Status AwaitIdle(absl::Duration timeout) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status PushPartition(Work work);
-  // REQUIRES: the plan adapts, and this thread has set encoding_.
-  absl::Status SendPolicyReport(const PushJob& job);
-  absl::Status ShowGradient(const PushJob& job, size_t partition,
-                            const std::shared_ptr<HostBuffer>& grad_buf);
   // Makes the item of one partition. The bytes that it holds count as waiting until the answer.
-  absl::StatusOr<OutgoingItem> PreparePartition(const PushJob& job, size_t partition, uint64_t turn,
-                                                std::shared_ptr<HostBuffer> grad_buf);
-  absl::Status PushAndMeasure(Work work);
+  absl::StatusOr<OutgoingItem> MakeItem(EncodeWork* work, const Codec& codec);
+  absl::Status PushAndMeasure(EncodeWork* work, const Codec& codec);
   // Waits until nothing that this worker sent before is on the link, so that a measured push has it
   // alone. If that takes longer than the timeout, one sample is spoilt, and nothing else.
   void AwaitQuiet();
-  void CountPrepared(const TensorPlan& tensor, const PreparedPush& prepared, const Codec& codec)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CountForLink(uint64_t round, size_t bytes, absl::Duration round_trip)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Send(std::vector<Batch> batches);
+  void Send(std::vector<Batch> batches) ABSL_EXCLUSIVE_LOCKS_REQUIRED(sending_);
+  // Sends what waits for company.
+  void Flush();
   void OnAnswered(const TensorPlan& tensor, uint64_t round, uint64_t turn, size_t bytes,
                   const Answer& answer);
 
   Courier* const courier_;
   const PushPipelineOptions options_;
-  PlanInUse plan_;
-
-  // Owned by the thread that has set encoding_: the push thread, or a thread in PrepareNow, Look or
-  // UseStates.
-  PushItemMaker items_;
-  LevelProbe probe_;
-  Coalescer coalescer_;
+  const size_t thread_count_;
+  PushEncoder encoder_;
   PushMeasurement measurement_;
 
+  // Held while a batch is taken out and dispatched, so that rounds of one partition do not change
+  // places. Before mutex_, which answers take.
+  Mutex sending_ ABSL_ACQUIRED_BEFORE(mutex_);
+  Coalescer coalescer_ ABSL_GUARDED_BY(sending_);
+
   mutable Mutex mutex_;
-  bool encoding_ ABSL_GUARDED_BY(mutex_) = false;
-  int looking_ ABSL_GUARDED_BY(mutex_) = 0;  // callers of Look that wait
-  // Work that must leave first comes first (SendPriority), then work that was submitted first.
-  std::map<std::pair<int64_t, uint64_t>, Work> queue_ ABSL_GUARDED_BY(mutex_);
-  uint64_t next_sequence_ ABSL_GUARDED_BY(mutex_) = 0;
+  PushQueue queue_ ABSL_GUARDED_BY(mutex_);
+  // A thread uses what PushEncoder has for one thread at a time.
+  bool choosing_ ABSL_GUARDED_BY(mutex_) = false;
+  int looking_ ABSL_GUARDED_BY(mutex_) = 0;       // callers of Look that wait
   size_t under_way_ ABSL_GUARDED_BY(mutex_) = 0;  // handed over to be sent, unanswered
   LinkFigures link_ ABSL_GUARDED_BY(mutex_);
   UnacknowledgedPushes unacknowledged_ ABSL_GUARDED_BY(mutex_);
   size_t bytes_waiting_ ABSL_GUARDED_BY(mutex_) = 0;
-  PushTotals totals_ ABSL_GUARDED_BY(mutex_);
-  struct OfKey {
-    PushCounts counts;
-    PushedForm newest;
-  };
-  std::unordered_map<KeyId, OfKey> of_keys_ ABSL_GUARDED_BY(mutex_);
-  std::map<PushedForm, uint64_t> bytes_by_form_ ABSL_GUARDED_BY(mutex_);
+  PushTally tally_ ABSL_GUARDED_BY(mutex_);
   absl::Status failed_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  CondVar work_;     // for the push thread
+  CondVar work_;     // for the push threads
   CondVar changed_;  // for callers that wait for room, answers or failure
-  Thread thread_;
+  Threads threads_;
 };
 
 }  // namespace slimps

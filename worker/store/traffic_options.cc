@@ -30,10 +30,10 @@ PushPipelineOptions MakePushOptions(const KVStoreOptions& options, WorkerNode* n
   PushPipelineOptions push;
   push.clock = options.clock;
   push.payloads = {.grad_scale = options.grad_scale,
-                   .encode_threads = options.encode_threads,
                    .worker = node->rank(),
                    .keeps_payloads = node->membership()->servers_may_return(),
                    .pass_non_finite = options.pass_non_finite};
+  push.encode_threads = options.encode_threads;
   push.timeout = options.timeout;
   push.checksums = options.checksums;
   push.on_report = [node](wire::ThresholdReport report) { node->Report(std::move(report)); };

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <future>
 #include <memory>
 #include <string>
@@ -26,9 +27,14 @@ inline constexpr size_t kLargeElements = Coalescer::kSmallItemBytes / sizeof(flo
 class PushPipelineTest : public ::testing::Test {
  protected:
   void Make(const CompressionPlanOptions& plan = {}, size_t max_bytes_waiting = size_t{1} << 30,
-            absl::Duration timeout = kLong) {
+            absl::Duration timeout = kLong, int threads = 1) {
     plan_ = CompressionPlan::Create(plan).value();
     PushPipelineOptions options;
+    options.encode_threads = threads;
+    options.change_codec = [this](const TensorPlan& tensor, uint64_t round) {
+      if (while_encoding) while_encoding(tensor, round);
+      return std::string();
+    };
     options.timeout = timeout;
     options.max_bytes_waiting = max_bytes_waiting;
     options.on_report = [](const wire::ThresholdReport&) {};
@@ -65,7 +71,10 @@ class PushPipelineTest : public ::testing::Test {
             .gradient_bound = std::abs(value)};
   }
 
-  // Holds up the push thread in its first message, until the caller keeps the returned promise.
+  // Called on the thread that makes an item, before it encodes. Set it while none does.
+  std::function<void(const TensorPlan&, uint64_t round)> while_encoding;
+
+  // Holds up a push thread in its first message, until the caller keeps the returned promise.
   std::promise<void> HoldUp() {
     std::promise<void> go;
     std::promise<void> stands;

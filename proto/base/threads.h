@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// Several threads that run the same body.
+//
+//   threads_("push", 4, [this] { Run(); })   // the last member: the body uses the others
+//   ...
+//   threads_.Join();
+//
+// Thread-compatible.
+#ifndef SLIMPS_PROTO_BASE_THREADS_H_
+#define SLIMPS_PROTO_BASE_THREADS_H_
+
+#include <cstddef>
+#include <functional>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+#include "proto/base/thread.h"
+
+namespace slimps {
+
+class Threads final {
+ public:
+  // Starts `count` threads, or fewer if the system grants no more.
+  // Throws std::system_error if it grants none.
+  Threads(std::string_view name, size_t count, const std::function<void()>& body) {
+    threads_.reserve(count);
+    while (threads_.size() < count) {
+      try {
+        threads_.emplace_back(name, body);
+      } catch (const std::system_error&) {
+        if (threads_.empty()) throw;
+        return;
+      }
+    }
+  }
+
+  void Join() {
+    for (Thread& thread : threads_) thread.Join();
+  }
+
+ private:
+  std::vector<Thread> threads_;
+};
+
+}  // namespace slimps
+
+#endif  // SLIMPS_PROTO_BASE_THREADS_H_
