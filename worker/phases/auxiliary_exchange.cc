@@ -96,6 +96,7 @@ void AuxiliaryExchange::Combine(Contributed mine, CalledOnce<Combined> done) {
                     .payload = {},
                     .key_name = mine.key->key.typed_name(),
                     .done = [this, waiting](Answer answer) { OnPulled(*waiting, answer); }};
+  MutexLock lock(&sending_);
   Add(server,
       {.item = MakePush(mine, options_.checksums),
        .payload = std::move(mine.values),
@@ -112,6 +113,7 @@ void AuxiliaryExchange::Add(uint32_t server, OutgoingItem item, int64_t priority
 }
 
 void AuxiliaryExchange::Flush() {
+  MutexLock lock(&sending_);
   for (Batch& batch : coalescer_.TakeAll()) {
     courier_->Dispatch(batch.server, std::move(batch.items), batch.priority);
   }

@@ -11,7 +11,7 @@
 // So the answer is always exactly the round's. A phase that needs just the first rows of its key
 // sends and brings no more.
 //
-// Combine and Flush belong to one thread. The rest is thread-safe.
+// Thread-safe.
 #ifndef SLIMPS_WORKER_PHASES_AUXILIARY_EXCHANGE_H_
 #define SLIMPS_WORKER_PHASES_AUXILIARY_EXCHANGE_H_
 
@@ -21,9 +21,11 @@
 #include <memory>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "proto/base/buffer.h"
+#include "proto/base/mutex.h"
 #include "worker/courier/called_once.h"
 #include "worker/courier/coalescer.h"
 #include "worker/courier/courier.h"
@@ -81,13 +83,15 @@ class AuxiliaryExchange final {
  private:
   struct Waiting;
 
-  void Add(uint32_t server, OutgoingItem item, int64_t priority);
+  void Add(uint32_t server, OutgoingItem item, int64_t priority)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(sending_);
   void OnPushed(Waiting& waiting, size_t bytes, const Answer& answer);
   void OnPulled(Waiting& waiting, const Answer& answer);
 
   Courier* const courier_;
   const AuxiliaryExchangeOptions options_;
-  Coalescer coalescer_;
+  Mutex sending_;  // held while a batch is taken out and dispatched: rounds keep their order
+  Coalescer coalescer_ ABSL_GUARDED_BY(sending_);
   // Counters: they publish nothing but themselves.
   std::atomic<uint64_t> bytes_pushed_{0}, bytes_pulled_{0};
 };

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "compress/codec/phases.h"
 #include "compress/codec/state/state_store.h"
+#include "compress/codec/work_arena.h"
 #include "proto/base/buffer.h"
 #include "proto/base/status_copy.h"
 #include "proto/base/status_macros.h"
@@ -15,7 +16,7 @@
 
 namespace slimps {
 
-// One tensor's push of one round. Owned by the phases thread once its first step has begun.
+// One tensor's push of one round. Owned by the phases thread at its step.
 struct PhasedPushes::Exchange {
   Exchange(Tensor* of, PushJob pushed) : tensor(of), job(std::move(pushed)) {}
 
@@ -44,16 +45,17 @@ PhasedPushes::PhasedPushes(Courier* courier, PushPipeline* pushes, PhasedPushesO
                               [pushes](uint64_t round, size_t bytes, absl::Duration took) {
                                 pushes->NotePassed(round, bytes, took);
                               }}),
-      thread_("phases", [this] { Run(); }) {}
+      threads_("phases", static_cast<size_t>(WorkArena(options_.threads).threads()),
+               [this] { Run(); }) {}
 
 PhasedPushes::~PhasedPushes() {
   Fail(absl::CancelledError("the store was closed"));
   {
     MutexLock lock(&mutex_);
     stopping_ = true;
-    work_.NotifyOne();
+    work_.NotifyAll();
   }
-  thread_.Join();
+  threads_.Join();
 }
 
 void PhasedPushes::AddTensor(const TensorPlan* tensor, std::vector<PhaseKey> keys) {
@@ -133,17 +135,13 @@ void PhasedPushes::ResumeAt(const TensorPlan& tensor, uint64_t exchanged) {
 void PhasedPushes::Run() {
   for (;;) {
     Step step;
-    bool queue_is_empty = false;
     {
       MutexLock lock(&mutex_);
-      working_ = false;
-      changed_.NotifyAll();
       while (!stopping_ && (paused_ > 0 || queue_.empty())) work_.Wait(&mutex_);
       if (stopping_) return;
-      working_ = true;
+      ++working_;
       step = std::move(queue_.begin()->second);
       queue_.erase(queue_.begin());
-      queue_is_empty = queue_.empty();
     }
     const std::string name = step.exchange->plan().key.typed_name();
     OrTell(options_.on_out_of_memory, [&] {
@@ -153,15 +151,23 @@ void PhasedPushes::Run() {
           options_.on_error(Prefixed(advanced, absl::StrCat("push of key ", name)));
         }
         // What waits for company must leave: no later work may come to fill the message up.
-        if (queue_is_empty) exchange_.Flush();
+        if (QueueIsEmpty()) exchange_.Flush();
       });
     });
+    MutexLock lock(&mutex_);
+    --working_;
+    changed_.NotifyAll();
   }
+}
+
+bool PhasedPushes::QueueIsEmpty() const {
+  MutexLock lock(&mutex_);
+  return queue_.empty();
 }
 
 absl::Status PhasedPushes::AwaitIdle(absl::Duration timeout) {
   const auto idle = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return !failed_.ok() || (unfinished_ == 0 && !working_);
+    return !failed_.ok() || (unfinished_ == 0 && working_ == 0);
   };
   if (!changed_.Await(&mutex_, timeout, idle)) {
     return absl::DeadlineExceededError(absl::StrCat(
@@ -186,7 +192,7 @@ absl::Status PhasedPushes::WhileIdle(absl::Duration timeout,
   const absl::Status used = use();
   MutexLock lock(&mutex_);
   --paused_;
-  work_.NotifyOne();
+  work_.NotifyAll();
   return used;
 }
 
@@ -214,7 +220,7 @@ absl::Status PhasedPushes::Advance(const std::shared_ptr<Exchange>& exchange,
                             pushes_->AwaitCodec(one.plan(), one.job.round));
     if (codec->phases() == nullptr) {
       SLIMPS_RETURN_IF_ERROR(pushes_->Submit(std::move(one.job)));
-      // The next round may take phases on this thread: the residual must be as this round left it.
+      // The next round may take phases here: the residual must be as this round left it.
       pushes_->WhenAcknowledged(one.plan(),
                                 [this, exchange](const absl::Status&) { End(*exchange); });
       return absl::OkStatus();

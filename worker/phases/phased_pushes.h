@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // PhasedPushes: the pushes of codecs whose exchange has several phases (compress/codec/phases.h).
-// One thread ("phases") takes each push through its phases, and hands payloads that are ready to
-// the push pipeline.
+// Several threads ("phases") take each push through its phases, one tensor's step each, and hand
+// payloads that are ready to the push pipeline.
 //
 //   grad_bufs --> phase 0 --> ... --> last phase --> payloads --> PushPipeline
 //                 AuxiliaryExchange with the servers     (or nothing: ABSENT)
@@ -38,7 +38,7 @@
 #include "proto/base/clock.h"
 #include "proto/base/mutex.h"
 #include "proto/base/out_of_memory.h"
-#include "proto/base/thread.h"
+#include "proto/base/threads.h"
 #include "worker/phases/auxiliary_exchange.h"
 #include "worker/push/push_job.h"
 #include "worker/push/push_pipeline.h"
@@ -50,10 +50,11 @@ struct PhasedPushesOptions {
   AuxiliaryExchangeOptions exchange;
   float grad_scale = 1.0f;
   uint32_t worker = 0;  // rank
+  int threads = 1;      // tensors at a step at a time; 0: as many as there are cores
   // Called from any thread with the error of each push that fails: its round cannot end.
   std::function<void(absl::Status)> on_error;
   const Clock* clock = MachineClock();
-  // Called on the phases thread.
+  // Called on a phases thread.
   OnOutOfMemory on_out_of_memory = {};
 };
 
@@ -119,16 +120,18 @@ class PhasedPushes final {
     std::deque<PushJob> waiting;  // rounds that come after the one under way
     bool busy = false;            // a round is under way
     // How many rounds took phases: the keys' rounds. All workers count alike, since all use the
-    // same codecs in the same rounds. Owned by the phases thread while pushes are under way.
+    // same codecs in the same rounds. Owned by the thread at the tensor's step while pushes are under way.
     uint64_t exchanged = 0;
   };
-  // What the thread does next for an exchange: begin it, or go on with an answer.
+  // What a thread does next for an exchange: begin it, or go on with an answer. An exchange has one
+  // step at a time, and a tensor one exchange.
   struct Step {
     std::shared_ptr<Exchange> exchange;
     std::optional<Combined> answer = std::nullopt;
   };
 
   void Run();
+  bool QueueIsEmpty() const;
   void Queue(Step step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Start(Tensor* tensor, PushJob job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Ends the exchange's round and starts the tensor's next one.
@@ -143,7 +146,7 @@ class PhasedPushes final {
 
   PushPipeline* const pushes_;
   const PhasedPushesOptions options_;
-  AuxiliaryExchange exchange_;  // owned by the phases thread
+  AuxiliaryExchange exchange_;
 
   mutable Mutex mutex_;
   // By the key's id. A tensor stays where it is as the map grows; its plan and keys are constant.
@@ -151,14 +154,14 @@ class PhasedPushes final {
   std::map<std::pair<int64_t, uint64_t>, Step> queue_ ABSL_GUARDED_BY(mutex_);
   uint64_t next_sequence_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t unfinished_ ABSL_GUARDED_BY(mutex_) = 0;  // pushes submitted and not yet handed over
-  bool working_ ABSL_GUARDED_BY(mutex_) = false;   // the thread is at a step
+  size_t working_ ABSL_GUARDED_BY(mutex_) = 0;     // threads at a step
   int paused_ ABSL_GUARDED_BY(mutex_) = 0;         // callers in WhileIdle
   absl::Duration encode_ ABSL_GUARDED_BY(mutex_);
   absl::Status failed_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  CondVar work_;     // for the thread
+  CondVar work_;     // for the threads
   CondVar changed_;  // for callers that wait
-  Thread thread_;
+  Threads threads_;
 };
 
 }  // namespace slimps

@@ -6,13 +6,17 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "compress/codec/work_arena.h"
 #include "proto/base/status_macros.h"
 #include "worker/courier/coalescer.h"
 
 namespace slimps {
 
 PullMerger::PullMerger(Courier* courier, PullMergerOptions options)
-    : courier_(courier), options_(std::move(options)), thread_("pull", [this] { Run(); }) {}
+    : courier_(courier),
+      options_(std::move(options)),
+      threads_("pull", static_cast<size_t>(WorkArena(options_.threads).threads()),
+               [this] { Run(); }) {}
 
 PullMerger::~PullMerger() {
   {
@@ -21,7 +25,7 @@ PullMerger::~PullMerger() {
     work_.NotifyAll();
     measured_.NotifyAll();
   }
-  thread_.Join();
+  threads_.Join();
 }
 
 void PullMerger::Submit(PullJob job) { SubmitLater(std::move(job))(absl::OkStatus()); }
@@ -35,7 +39,7 @@ std::function<void(const absl::Status&)> PullMerger::SubmitLater(PullJob job) {
     submitted.deadline = options_.clock->Now() + options_.timeout;
     MutexLock lock(&mutex_);
     requests_.splice(requests_.end(), *request);
-    work_.NotifyAll();
+    work_.NotifyOne();
   };
 }
 
@@ -53,7 +57,7 @@ void PullMerger::SubmitWithPush(PullJob job, OutgoingItem push) {
 
 void PullMerger::ForgetVersions() {
   MutexLock lock(&mutex_);
-  forgetting_ = true;  // the thread sees it together with the next request
+  forgetting_ = true;  // a thread sees it together with the next request
 }
 
 void PullMerger::Run() {
@@ -73,7 +77,7 @@ void PullMerger::Run() {
       // Every submitted pull has been finished.
       if (stopping_ && requests.empty() && replies_.empty()) return;
       // One reply per turn: new requests leave before the next reply is decoded.
-      if (!replies_.empty()) {
+      if (requests.empty() && !replies_.empty()) {
         reply = std::move(replies_.front());
         replies_.pop_front();
         bytes_waiting_ -= reply.answer.payload.size();
@@ -82,6 +86,8 @@ void PullMerger::Run() {
     const auto fail = [this](const std::bad_alloc& error) { Fail(error); };
     OrTell(fail, [&] {
       SayingWhatFor("pull", "", [&] {
+        if (reply.pull != nullptr && IsToMerge(reply)) reply.merged = Merge(reply);
+        MutexLock lock(&turns_mutex_);
         if (forgets) turns_.ForgetVersions();
         if (!requests.empty()) SendRequests(std::move(requests));
         if (reply.pull != nullptr) Take(std::move(reply));
@@ -92,9 +98,12 @@ void PullMerger::Run() {
 }
 
 void PullMerger::Fail(const std::bad_alloc& error) {
-  failed_ = DroppedStatus();
-  // The pulls that they wait for may have been lost with the exception.
-  turns_.Clear();
+  {
+    MutexLock lock(&turns_mutex_);
+    failed_ = DroppedStatus();
+    // The pulls that they wait for may have been lost with the exception.
+    turns_.Clear();
+  }
   {
     MutexLock lock(&mutex_);
     to_measure_.clear();
@@ -189,8 +198,11 @@ void PullMerger::OnAnswer(Replies& one, Answer answer) {
   Reply& reply = one.front();
   reply.answer = std::move(answer);
   reply.arrived = options_.clock->Now();
-  // A caller waits for this pull: handing it to the pull thread would cost a thread switch.
-  if (reply.pull->here) return Take(std::move(reply));
+  // A caller waits for this pull: handing it to a pull thread would cost a thread switch.
+  if (reply.pull->here) {
+    if (IsToMerge(reply)) reply.merged = Merge(reply);
+    return Take(std::move(reply));
+  }
   const size_t bytes = reply.answer.payload.size();
   bool full = false;
   {
@@ -199,26 +211,22 @@ void PullMerger::OnAnswer(Replies& one, Answer answer) {
     if (!full) bytes_waiting_ += bytes;
   }
   // Merging here keeps this thread from reading more: that back-pressure bounds the bytes that wait
-  // for the pull thread.
-  if (full && reply.answer.status.ok() && !reply.pull->measured.has_value()) {
+  // for the pull threads.
+  if (full && IsToMerge(reply)) {
     reply.merged = Merge(reply);
     reply.answer.payload = Payload();
   }
   MutexLock lock(&mutex_);
   if (full) bytes_waiting_ += reply.answer.payload.size();
   replies_.splice(replies_.end(), one);
-  work_.NotifyAll();
+  work_.NotifyOne();
 }
 
 void PullMerger::Take(Reply reply) {
   PullUnderWay& pull = *reply.pull;
   if (pull.measured.has_value()) return TakeMeasured(pull, reply);
-  absl::Status status = reply.answer.status;
-  if (reply.merged.has_value()) {
-    status = *std::move(reply.merged);
-  } else if (status.ok()) {
-    status = Merge(reply);
-  }
+  const absl::Status status =
+      reply.merged.has_value() ? *std::move(reply.merged) : reply.answer.status;
   if (pull.status.ok()) pull.status = status;
   if (status.ok()) RequestState(reply);
   if (--pull.pending == 0) Finish(reply.pull);
@@ -323,7 +331,7 @@ void PullMerger::AwaitMeasured(absl::Duration timeout) {
   MutexLock lock(&mutex_);
   if (!IsMeasuring()) return;
   ++waiters_;
-  work_.NotifyAll();
+  work_.NotifyOne();
   const auto done = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return stopping_ || !IsMeasuring();
   };

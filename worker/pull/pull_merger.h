@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// PullMerger: asks servers for weights and writes the answers into place. One thread ("pull") sends
-// the requests that are ready, grouped by server. It decodes the replies into glo_buf or the
-// caller's memory.
+// PullMerger: asks servers for weights and writes the answers into place. Several threads ("pull")
+// each take the requests that are ready, grouped by server, or one reply, which the thread decodes
+// alone into glo_buf or the caller's memory. So several partitions are merged at a time. Everything
+// else is done by one of the threads at a time.
 //
 //   PullMerger pulls(courier, options);
 //   pulls.Submit({.tensor = plan, .min_version = round, .out = weights, .done = on_pulled});
@@ -43,7 +44,7 @@
 #include "proto/base/clock.h"
 #include "proto/base/mutex.h"
 #include "proto/base/out_of_memory.h"
-#include "proto/base/thread.h"
+#include "proto/base/threads.h"
 #include "worker/courier/courier.h"
 #include "worker/pull/measured_pull.h"
 #include "worker/pull/pull_job.h"
@@ -64,13 +65,14 @@ struct PullTotals {
 // For those who watch.
 struct PullFigures {
   std::map<wire::Format, uint64_t> bytes;  // of payloads that were merged
-  size_t queued = 0;                       // pulls and answers that wait for the pull thread
+  size_t queued = 0;                       // pulls and answers that wait for a pull thread
 };
 
 struct PullMergerOptions {
   absl::Duration timeout = absl::Seconds(60);
-  // Returns how a version travels, as PushItem.change_codec. null: as it is. The pull thread calls
-  // this function, `measures` and `on_measured`.
+  int threads = 1;  // partitions merged at a time; 0: as many as there are cores
+  // Returns how a version travels, as PushItem.change_codec. null: as it is. One pull thread at a
+  // time calls this function, `measures` and `on_measured`.
   std::function<std::string(const TensorPlan&, uint64_t version)> change_codec;
   // If replies beyond this many bytes wait, the thread that brings a reply merges it. That thread
   // reads nothing from the network meanwhile.
@@ -84,7 +86,7 @@ struct PullMergerOptions {
   // answers are no samples.
   std::function<void(const PullMeasurement&)> on_measured;
   const Clock* clock = MachineClock();
-  // Called on the pull thread. The callback must make the courier fail.
+  // Called on a pull thread. The callback must make the courier fail.
   OnOutOfMemory on_out_of_memory = {};
 };
 
@@ -98,7 +100,7 @@ class PullMerger final {
   void Submit(PullJob job);
 
   // Returns a function that submits `job`. It may be called once, on any thread, while the merger
-  // lives. If it is called with an error, it submits nothing, and `done` gets that error on the
+  // lives. If it is called with an error, it submits nothing, and `done` gets that error on a
   // pull thread.
   std::function<void(const absl::Status&)> SubmitLater(PullJob job);
 
@@ -130,13 +132,13 @@ class PullMerger final {
     uint32_t state_tensor = 0;  // not 0: of the optimizer's state, which `momentum` lacks
     Answer answer = {};
     SteadyTime arrived = {};
-    std::optional<absl::Status> merged = {};  // set if the thread that brought it has merged it
+    std::optional<absl::Status> merged = {};  // set once it has been merged
   };
   using Replies = std::list<Reply>;
   using ByServer = std::map<uint32_t, std::vector<OutgoingItem>>;
 
   void Run();
-  // Called on the pull thread, after memory ran out there.
+  // Called on a pull thread, after memory ran out there.
   void Fail(const std::bad_alloc& error);
   void SendRequests(Pulls pulls);
   // Decides what the single pull in `one` asks for, if anything. If another pull of its key and
@@ -148,6 +150,11 @@ class PullMerger final {
   // Runs on the thread that brings the answer. `one` is the reply's list node, allocated with the
   // request.
   void OnAnswer(Replies& one, Answer answer);
+  // True if the reply holds weights that nobody has merged.
+  static bool IsToMerge(const Reply& reply) {
+    return reply.answer.status.ok() && !reply.merged.has_value() &&
+           !reply.pull->measured.has_value();
+  }
   void Take(Reply reply);
   absl::Status Merge(const Reply& reply);
   // Asks for the optimizer's state if the next push needs it.
@@ -165,10 +172,13 @@ class PullMerger final {
   Courier* const courier_;
   const PullMergerOptions options_;
 
-  // Owned by the pull thread.
+  // Held by the pull thread that does more than merge, also while it calls `done`. Before mutex_.
+  // What it guards has no annotations: SubmitWithPush's pulls pass through the same functions on
+  // other threads, and touch none of it.
+  Mutex turns_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);
   PullTurns turns_;
   size_t under_way_ = 0;  // pulls that are not measured
-  absl::Status failed_;   // set once memory has run out on the pull thread
+  absl::Status failed_;   // set once memory has run out on a pull thread
 
   mutable Mutex mutex_;
   Pulls requests_ ABSL_GUARDED_BY(mutex_);
@@ -184,7 +194,7 @@ class PullMerger final {
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   CondVar work_;
   CondVar measured_;
-  Thread thread_;
+  Threads threads_;
 };
 
 }  // namespace slimps

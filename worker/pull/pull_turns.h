@@ -7,7 +7,7 @@
 //   // Ends the pull. Returns the pull whose turn comes next, or none.
 //   Pulls next = turns.Pass(pull->job);
 //
-// Owned by the pull thread.
+// Thread-compatible.
 #ifndef SLIMPS_WORKER_PULL_PULL_TURNS_H_
 #define SLIMPS_WORKER_PULL_PULL_TURNS_H_
 

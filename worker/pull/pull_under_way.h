@@ -6,8 +6,8 @@
 //   if (!pull.IsHeld()) pull.NoteHeld();       // then sends pull.Request(i, timeout) for each i
 //   status = pull.Merge(i, answer);
 //
-// Owned by the thread that submits it, and then by the pull thread. Merge of one partition may run
-// beside Merge of another.
+// Owned by the thread that submits it, and then by the pull thread that has PullMerger's turns.
+// Merge of one partition may run beside everything else.
 #ifndef SLIMPS_WORKER_PULL_PULL_UNDER_WAY_H_
 #define SLIMPS_WORKER_PULL_PULL_UNDER_WAY_H_
 

@@ -13,8 +13,8 @@
 //   2. drain, leave the job, refuse new work;
 //   3. stop the membership, whose heartbeat thread may call WorkerNode::Fail;
 //   4. stop the courier and the transport: from here on no callback runs except those of the push
-//      and the pull thread;
-//   5. destroy the members, the push thread first: it calls PullMerger and WorkerNode::Fail.
+//      and the pull threads;
+//   5. destroy the members, the push threads first: they call PullMerger and WorkerNode::Fail.
 // Failure: WorkerNode::Fail keeps the first error, ends every wait of every stage with it, and
 // makes every later call return it. A stage that fails calls it. The membership calls it when
 // another node is lost or has failed.

@@ -8,6 +8,7 @@ namespace slimps {
 PullMergerOptions MakePullOptions(const KVStoreOptions& options, WorkerNode* node,
                                   CodecChoice* codecs) {
   return {.timeout = options.timeout,
+          .threads = options.encode_threads,
           .change_codec = [codecs](
                               const TensorPlan& tensor,
                               uint64_t version) { return codecs->ChangeCodecFor(tensor, version); },
@@ -52,6 +53,7 @@ PhasedPushesOptions MakePhasesOptions(const KVStoreOptions& options, WorkerNode*
   return {.exchange = {.timeout = options.timeout, .checksums = options.checksums},
           .grad_scale = options.grad_scale,
           .worker = node->rank(),
+          .threads = options.encode_threads,
           .on_error = [node](absl::Status why) { node->Fail(why, WorkerNode::Cause::kOurs); },
           .clock = options.clock,
           .on_out_of_memory = node->on_out_of_memory()};
