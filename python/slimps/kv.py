@@ -62,7 +62,7 @@ def create(type: str = "dist_sync", **options: Any) -> "KVStore":
                             never
         threshold_table     file with a saved table, which replaces the measurement
         partition_bytes     larger tensors are cut into partitions of this many fp32 bytes
-        encode_threads      number of threads that compress; 0: one per core
+        encode_threads      partitions encoded (and merged) at a time; 0: one per core
         staleness           rounds, for dist_ssp; default 0
         grad_scale          codecs see gradient * grad_scale; the optimizer's rescale_grad undoes it
         non_finite          "stop" (the default): a push of NaN or infinity is refused. "pass": it
