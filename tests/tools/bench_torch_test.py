@@ -215,6 +215,7 @@ class RunTest(folder_case.FolderCase):
         "slimps_bf16",
         "slimgc_1bit_2way",
         "slimps_powersgd_4_2way",
+        "slimgc_powersgd_1_2way",
     ]
 
     def measured(self, *flags):
