@@ -38,11 +38,11 @@
 #include "proto/base/clock.h"
 #include "proto/base/mutex.h"
 #include "proto/base/out_of_memory.h"
-#include "proto/base/threads.h"
 #include "worker/phases/auxiliary_exchange.h"
 #include "worker/push/push_job.h"
 #include "worker/push/push_pipeline.h"
 #include "worker/tensor/key_table.h"
+#include "worker/tensor/threads.h"
 
 namespace slimps {
 
@@ -120,7 +120,8 @@ class PhasedPushes final {
     std::deque<PushJob> waiting;  // rounds that come after the one under way
     bool busy = false;            // a round is under way
     // How many rounds took phases: the keys' rounds. All workers count alike, since all use the
-    // same codecs in the same rounds. Owned by the thread at the tensor's step while pushes are under way.
+    // same codecs in the same rounds. Owned by the thread at the tensor's step while pushes are
+    // under way.
     uint64_t exchanged = 0;
   };
   // What a thread does next for an exchange: begin it, or go on with an answer. An exchange has one

@@ -26,7 +26,8 @@
 
 namespace slimps {
 
-// Owned by the pull thread that has the turns (PullMerger); Merge of one partition may run beside Merge of another.
+// Owned by the pull thread that has the turns (PullMerger). Merge of one partition may run beside
+// Merge of another.
 class HeldWeights final {
  public:
   // Holds no memory yet. REQUIRES: `tensor` outlives this.

@@ -44,7 +44,6 @@
 #include "proto/base/clock.h"
 #include "proto/base/mutex.h"
 #include "proto/base/out_of_memory.h"
-#include "proto/base/threads.h"
 #include "worker/courier/courier.h"
 #include "worker/pull/measured_pull.h"
 #include "worker/pull/pull_job.h"
@@ -52,6 +51,7 @@
 #include "worker/pull/pull_under_way.h"
 #include "worker/tensor/key_table.h"
 #include "worker/tensor/shared_momentum.h"
+#include "worker/tensor/threads.h"
 
 namespace slimps {
 

@@ -35,7 +35,6 @@
 #include "proto/base/clock.h"
 #include "proto/base/mutex.h"
 #include "proto/base/out_of_memory.h"
-#include "proto/base/threads.h"
 #include "worker/courier/coalescer.h"
 #include "worker/courier/courier.h"
 #include "worker/device/device.h"
@@ -53,6 +52,7 @@
 #include "worker/tensor/key_table.h"
 #include "worker/tensor/push_counts.h"
 #include "worker/tensor/shared_momentum.h"
+#include "worker/tensor/threads.h"
 
 namespace slimps {
 

@@ -6,8 +6,8 @@
 //   threads_.Join();
 //
 // Thread-compatible.
-#ifndef SLIMPS_PROTO_BASE_THREADS_H_
-#define SLIMPS_PROTO_BASE_THREADS_H_
+#ifndef SLIMPS_WORKER_TENSOR_THREADS_H_
+#define SLIMPS_WORKER_TENSOR_THREADS_H_
 
 #include <cstddef>
 #include <functional>
@@ -45,4 +45,4 @@ class Threads final {
 
 }  // namespace slimps
 
-#endif  // SLIMPS_PROTO_BASE_THREADS_H_
+#endif  // SLIMPS_WORKER_TENSOR_THREADS_H_
