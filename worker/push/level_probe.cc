@@ -20,16 +20,16 @@ size_t SampleSize(size_t elements) {
   return LevelProbe::kSampleBlocks * kBlockElements;
 }
 
-// Calls `take(first, count)` for each run of elements in the sample of a round, in order. The blocks
-// move on from round to round, so that all but the last get their turn.
+// Calls `take(first, count)` for each run of elements in the sample, in order. Its blocks move on with
+// `turn`, so that all but the last get theirs.
 template <typename Take>
-void ForSample(size_t elements, uint64_t round, Take take) {
+void ForSample(size_t elements, uint64_t turn, Take take) {
   const size_t blocks = Codec::Blocks(elements);
   if (blocks <= LevelProbe::kSampleBlocks) return take(size_t{0}, elements);
   for (size_t i = 0; i < LevelProbe::kSampleBlocks; ++i) {
     const size_t first = i * (blocks - 1) / LevelProbe::kSampleBlocks;
     const size_t next = (i + 1) * (blocks - 1) / LevelProbe::kSampleBlocks;
-    take((first + round % (next - first)) * kBlockElements, kBlockElements);
+    take((first + turn % (next - first)) * kBlockElements, kBlockElements);
   }
 }
 
@@ -125,7 +125,7 @@ absl::Status LevelProbe::See(const GradientPart& part, std::span<const float> re
     const auto add = [&](size_t first, size_t count) {
       for (const float x : gradient.subspan(first, count)) *sum++ += x * scale;
     };
-    tensor->whole ? add(0, gradient.size()) : ForSample(gradient.size(), seen.first_round, add);
+    tensor->whole ? add(0, gradient.size()) : ForSample(gradient.size(), TurnOf(seen, *plan), add);
     return absl::OkStatus();
   }
   SLIMPS_ASSIGN_OR_RETURN(const std::vector<const Codec*> steps,
@@ -174,14 +174,19 @@ void LevelProbe::TrySteps(const std::vector<const Codec*>& steps, const EncodeIn
   }
 }
 
-void LevelProbe::Measure(const Tensor& tensor, size_t partition, Partition* seen) {
+uint64_t LevelProbe::TurnOf(const Partition& seen, const CompressionPlan& plan) {
+  return seen.first_round / std::max<uint64_t>(1, plan.report_plan().every_rounds);
+}
+
+void LevelProbe::Measure(const CompressionPlan& plan, const Tensor& tensor, size_t partition,
+                         Partition* seen) {
   const size_t elements = tensor.plan->partitions[partition].elements;
   std::span<const float> x = seen->sum;
   seen->figures.resize(tensor.levels.size());
   seen->input_norm2 = ScaleOf(elements, x.size()) * Norm2(x);
   std::vector<float> sample;
   if (tensor.whole) {
-    ForSample(elements, seen->first_round, [&](size_t first, size_t count) {
+    ForSample(elements, TurnOf(*seen, plan), [&](size_t first, size_t count) {
       const std::span<const float> run = x.subspan(first, count);
       sample.insert(sample.end(), run.begin(), run.end());
     });
@@ -340,7 +345,7 @@ absl::StatusOr<Report> LevelProbe::Take(CompressionPlan* plan) {
         tensor.partitions, [](const Partition& one) { return one.sum.empty(); });
     if (was_seen) {
       for (size_t i = 0; i < tensor.partitions.size(); ++i) {
-        Measure(tensor, i, &tensor.partitions[i]);
+        Measure(*plan, tensor, i, &tensor.partitions[i]);
       }
       tensor.whole_figures.assign(tensor.levels.size(), Figures());
       if (tensor.whole) MeasureWhole(plan->options().workers, &tensor);

@@ -100,7 +100,10 @@ class LevelProbe final {
 
   absl::StatusOr<Tensor*> Find(const TensorPlan& tensor, CompressionPlan* plan);
   // Measures all levels on a sample of one partition's sum.
-  void Measure(const Tensor& tensor, size_t partition, Partition* seen);
+  void Measure(const CompressionPlan& plan, const Tensor& tensor, size_t partition,
+               Partition* seen);
+  // Returns which blocks a sum is of: others in each report.
+  static uint64_t TurnOf(const Partition& seen, const CompressionPlan& plan);
   // Measures the levels that need the whole tensor. REQUIRES: all of its partitions were seen.
   void MeasureWhole(uint32_t workers, Tensor* tensor);
   // Encodes the sample. A codec that cannot encode it leaves `figures` as they are. Each codec
