@@ -15,7 +15,7 @@ FOUND = {1416, 2376}  # seeds that found what is mended
 CAUGHT_BY = {
     "ack_before_counting": 1,
     "ahead_is_error": 1,
-    "any_version_answers": 7,
+    "any_version_answers": 3,
     "count_repeat": 1,
     "drop_previous": 7,
     "durable_before_written": 49,
