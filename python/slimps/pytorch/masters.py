@@ -148,12 +148,12 @@ def _needs_copy(parameter: torch.Tensor) -> bool:
 _count_change: Any = getattr(torch.autograd.graph, "increment_version")
 
 
-def _is_torchs_own(parameter: torch.Tensor) -> bool:
+def _is_torchs_own(tensor: Any) -> bool:
     """Returns True if torch allocated a tensor's memory, and no process or numpy shares it."""
-    return parameter.untyped_storage().resizable() and not parameter.is_shared()
+    return bool(tensor.untyped_storage().resizable() and not tensor.is_shared())
 
 
-def _users_of(tensor: torch.Tensor) -> int:
+def _users_of(tensor: Any) -> int:
     """Returns how many tensors of this process have the tensor's memory."""
     count: Any = getattr(torch._C, "_storage_Use_Count")
     return int(count(tensor.untyped_storage()._cdata))
