@@ -120,9 +120,9 @@ SLIMPS_API slimps_status slimps_exchange_await_weights(slimps_exchange* exchange
 /* Writes the weights of parameter indices[i] to values[i] from now on, for `count` parameters with
  * spare memory. A model of two memories by turns spends no time at a step's end on copying weights:
  * they are written to one during backward, while the model reads the other. Then the model computes
- * on the one, and the exchange gets the other. To be called between slimps_exchange_begin_step (with
- * overlap_forward, slimps_exchange_await_weights) and the parameter's gradient. The memory stays
- * until this sets another, or the exchange is destroyed. Since 1.10.
+ * on the one, and the exchange gets the other. To be called after slimps_exchange_begin_step (with
+ * overlap_forward, slimps_exchange_await_weights) and before the parameter's gradient. The memory
+ * stays until this sets another, or the exchange is destroyed. Since 1.10.
  * OUT_OF_RANGE: no such parameter.
  * INVALID_ARGUMENT: a parameter without spare memory. */
 SLIMPS_API slimps_status slimps_exchange_set_memory(slimps_exchange* exchange,

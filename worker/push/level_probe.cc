@@ -20,8 +20,8 @@ size_t SampleSize(size_t elements) {
   return LevelProbe::kSampleBlocks * kBlockElements;
 }
 
-// Calls `take(first, count)` for each run of elements in the sample, in order. Its blocks move on with
-// `turn`, so that all but the last get theirs.
+// Calls `take(first, count)` for each run of elements in the sample, in order. Its blocks move on
+// with `turn`, so that all but the last get theirs.
 template <typename Take>
 void ForSample(size_t elements, uint64_t turn, Take take) {
   const size_t blocks = Codec::Blocks(elements);
