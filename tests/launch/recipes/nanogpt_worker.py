@@ -25,6 +25,8 @@ class Model(torch.nn.Module):
         self.block = torch.nn.TransformerEncoderLayer(16, 2, 32, dropout=0, batch_first=True)
         self.head = torch.nn.Linear(16, 32, bias=False)
         self.head.weight = self.embed.weight
+        for matrix in (one for one in self.parameters() if one.dim() >= 2):
+            torch.nn.init.normal_(matrix, std=0.02)  # losses near ln 32, whose sixth decimal tells
 
     def forward(self, tokens, targets):
         logits = self.head(self.block(self.embed(tokens)))
