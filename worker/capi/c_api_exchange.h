@@ -158,7 +158,7 @@ SLIMPS_API slimps_status slimps_exchange_get_clipping(const slimps_exchange* exc
                                                       slimps_clipping* clipping);
 
 /* Waits for the weights after the newest finished step, which the parameters then hold until the
- * next slimps_exchange_begin_step. */
+ * next slimps_exchange_begin_step. It writes them only with the backup model. */
 SLIMPS_API slimps_status slimps_exchange_drain(slimps_exchange* exchange);
 
 /* Seconds since slimps_exchange_create. */

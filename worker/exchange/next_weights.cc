@@ -185,16 +185,6 @@ absl::Status NextWeights::WriteMade(size_t tensor, int64_t iteration) {
   return absl::OkStatus();
 }
 
-void NextWeights::WriteGlobal() {
-  for (size_t i = 0; i < tensors_.size(); ++i) {
-    if (backup_ != nullptr) {
-      Write(i, backup_->Global(i), backup_);
-    } else if (tensors_[i].spare) {
-      Write(i, tensors_[i].glo_buf.floats, nullptr);
-    }
-  }
-}
-
 void NextWeights::Write(size_t tensor, std::span<const float> weights,
                         std::shared_ptr<const void> owner) {
   const NextTensor& to = tensors_[tensor];

@@ -53,7 +53,7 @@ struct NextTensor {
   bool spare = false;         // nobody reads `values` before Publish
   Place place = {};           // of `values`
   Device* gpu = nullptr;      // null: `values` is on the host
-  BackupBuffer glo_buf = {};  // synchronous alone: begins as `values`, unless it is for a GPU
+  BackupBuffer glo_buf = {};  // synchronous alone: pinned for a parameter on a GPU
 };
 
 struct OwnedGradient {
@@ -112,9 +112,8 @@ class NextWeights final : public std::enable_shared_from_this<NextWeights> {
   // Returns true if AwaitWritten(tensor) would return OK at once.
   bool IsWritten(size_t tensor) const;
 
-  // Writes the newest global weights to the parameters that may have others, from the thread that
-  // calls. REQUIRES: they have arrived.
-  void WriteGlobal();
+  // Writes `weights` to the parameter, from the thread that calls. A copy to a GPU keeps `owner`.
+  void Write(size_t tensor, std::span<const float> weights, std::shared_ptr<const void> owner);
 
   // Returns the first error.
   absl::Status status() const;
@@ -142,8 +141,6 @@ class NextWeights final : public std::enable_shared_from_this<NextWeights> {
   void DoNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status StepLocally(size_t tensor, int64_t iteration, const State& state);
   absl::Status WriteMade(size_t tensor, int64_t iteration);
-  // A copy to a GPU keeps `owner`.
-  void Write(size_t tensor, std::span<const float> weights, std::shared_ptr<const void> owner);
   void Pull(size_t tensor, int64_t version);
   void Arrived(size_t tensor, int64_t version, const absl::Status& pulled);
   void NoteMade(size_t tensor, int64_t iteration) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -261,26 +261,17 @@ Clipping WeightExchange::clipping() const {
 }
 
 absl::Status WeightExchange::Drain() {
-  const bool writes_to_drain =
-      backup_ != nullptr || std::ranges::any_of(parameters_, &Parameter::spare);
   if (options_.overlap_forward) SLIMPS_RETURN_IF_ERROR(next_->AwaitWritten(Deadline()));
   {
     MutexLock lock(&mutex_);
-    if (writes_to_drain && has_gone_on_ && finished_ != iteration_) {
+    if (backup_ != nullptr && has_gone_on_ && finished_ != iteration_) {
       return absl::FailedPreconditionError(
           "gradients of a step have gone out; expected the step's end before the weights are asked "
           "for");
     }
     SLIMPS_RETURN_IF_ERROR(pusher_.AwaitNorm());
   }
-  if (backup_ != nullptr) SLIMPS_RETURN_IF_ERROR(AwaitGlobal());
-  SLIMPS_RETURN_IF_ERROR(next_->AwaitCopied(Deadline()));
-  if (writes_to_drain) next_->WriteGlobal();
-  SLIMPS_RETURN_IF_ERROR(next_->AwaitCopied(Deadline()));
-  return store_->Wait();
-}
-
-absl::Status WeightExchange::AwaitGlobal() {
+  if (backup_ == nullptr) return store_->Wait();
   const TraceSpan span(TraceStage::kWait, {"", 0, static_cast<uint64_t>(finished_)});
   const Activity::Call noted(store_->activity(), "Drain");
   const SteadyTime start = options_.clock->Now();
@@ -290,7 +281,10 @@ absl::Status WeightExchange::AwaitGlobal() {
   times_.overlap += OverlapOf(newest_push_, next_->last_arrival(finished_), waited);
   newest_push_ = SteadyTime::InfiniteFuture();
   is_written_ = false;
-  return absl::OkStatus();
+  SLIMPS_RETURN_IF_ERROR(next_->AwaitCopied(Deadline()));
+  for (size_t i = 0; i < parameters_.size(); ++i) next_->Write(i, backup_->Global(i), backup_);
+  SLIMPS_RETURN_IF_ERROR(next_->AwaitCopied(Deadline()));
+  return store_->Wait();
 }
 
 absl::Status WeightExchange::Save(const std::string& folder) {
@@ -317,10 +311,9 @@ absl::StatusOr<BackupBuffer> MakePinned(Device* gpu, size_t elements) {
   return BackupBuffer{.floats = floats, .owner = std::move(owner)};
 }
 
-BackupBuffer MakeOnHost(std::span<const float> values) {
-  auto owner = std::make_shared<AlignedBuffer>(AlignedBuffer::OfFloats(values.size()));
+BackupBuffer MakeOnHost(size_t elements) {
+  auto owner = std::make_shared<AlignedBuffer>(AlignedBuffer::OfFloats(elements));
   const std::span<float> floats = owner->floats();
-  std::ranges::copy(values, floats.begin());
   return BackupBuffer{.floats = floats, .owner = std::move(owner)};
 }
 
@@ -375,7 +368,7 @@ absl::StatusOr<std::unique_ptr<WeightExchange>> MakeExchange(KVStore* store,
       SLIMPS_RETURN_IF_ERROR(Prefixed(backup.status(), what));
       backups.push_back(*std::move(backup));
     } else if (tensor.gpu == nullptr) {
-      tensor.glo_buf = MakeOnHost(parameter.values);
+      tensor.glo_buf = MakeOnHost(parameter.values.size());
     } else {
       absl::StatusOr<BackupBuffer> pinned = MakePinned(tensor.gpu, parameter.values.size());
       SLIMPS_RETURN_IF_ERROR(Prefixed(pinned.status(), what));

@@ -148,9 +148,9 @@ class WeightExchange final {
   Clipping clipping() const;
 
   // Waits for the weights after the newest finished step. The parameters hold them until the next
-  // BeginStep.
-  // FailedPrecondition: the exchange, which has the backup model or spare memory, has gone on with
-  // gradients of a step that has not ended.
+  // BeginStep. Writes them only with the backup model: else they were written when that step ended,
+  // to the memory that was the spare one then.
+  // FailedPrecondition: the backup model has gone on with gradients of a step that has not ended.
   [[nodiscard]] absl::Status Drain();
 
   // Saves the job in `folder` (KVStore::Save) with this exchange's own state, between two steps.
@@ -179,8 +179,6 @@ class WeightExchange final {
   // Returns what the local step's gradient is multiplied by, as the newest known mean gradient was.
   double LocalScale() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status AwaitWritten();
-  // Waits until the backup model has the weights after the newest finished step.
-  absl::Status AwaitGlobal();
   SteadyTime Deadline() const { return options_.clock->Now() + options_.timeout; }
 
   KVStore* const store_;

@@ -362,7 +362,8 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
         kept = self._masters.copies() if self._backup_model else []
         self._masters.settle()
         self._exchange.drain()
-        self._publish()
+        if self._backup_model:  # else they hold them
+            self._publish()
         own, self._holds_own = self._holds_own, False
         try:
             yield
@@ -402,7 +403,7 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
             self._masters.settle()
             self._exchange.drain()
             self._masters.restore(kept)
-            if changed is None:
+            if changed is None and self._backup_model:
                 self._masters.publish()
         if changed is not None:
             raise FailedPreconditionError("%s; expected close() before that" % changed)

@@ -148,7 +148,11 @@ TEST(WeightExchange, SpareMemoryIsWrittenDuringBackwardAndExchangedAtTheStepsEnd
       weights = {0, 0};
       ASSERT_TRUE(exchange.SetMemory(0, weights).ok());
       ASSERT_TRUE(exchange.Drain().ok());
-      EXPECT_THAT(weights, ElementsAre(-5, -10));
+      if (backup) {
+        EXPECT_THAT(weights, ElementsAre(-5, -10));
+      } else {
+        EXPECT_THAT(weights, ElementsAre(0, 0)) << "the model has them; the caller may have others";
+      }
       EXPECT_THAT(std::string(exchange.SetMemory(0, {weights.data(), 1}).message()),
                   HasSubstr("parameter a: memory of 1 elements; expected 2"));
     }

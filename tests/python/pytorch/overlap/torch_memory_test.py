@@ -3,6 +3,7 @@
 
 import copy
 
+import jobs
 import numpy as np
 import pytest
 import slimps.torch
@@ -95,6 +96,32 @@ def test_weights_of_all_and_back(store):
         torch.testing.assert_close(model.weight.detach(), own, rtol=0, atol=0)
         kept = None
     train(model, optimizer)
+
+
+@pytest.mark.parametrize("options", [{}, {"overlap_forward": True}])
+def test_weights_that_a_job_resumes_with_stay(tmp_path, monkeypatch, options):
+    """The exchange itself has others, which it began with."""
+    monkeypatch.setenv("SLIMPS_CHECKPOINT", str(tmp_path))
+    with jobs.lone_store() as store:
+        model, sgd = model_and_sgd()
+        optimizer = slimps.torch.DistributedOptimizer(sgd, model, store=store, **options)
+        train(model, optimizer, 2)
+        optimizer.save_step(2)
+        optimizer.close()
+    saved = [parameter.detach().clone() for parameter in model.parameters()]
+    (step,) = tmp_path.glob("step-*")
+    monkeypatch.setenv("SLIMPS_RESUME", str(step))
+    with jobs.lone_store() as store:
+        model, sgd = model_and_sgd()
+        optimizer = slimps.torch.DistributedOptimizer(sgd, model, store=store, **options)
+        optimizer.resume()
+        with optimizer.global_weights():
+            for parameter, values in zip(model.parameters(), saved):
+                torch.testing.assert_close(parameter.detach(), values, rtol=0, atol=0)
+        for parameter, values in zip(model.parameters(), saved):
+            torch.testing.assert_close(parameter.detach(), values, rtol=0, atol=0)
+        train(model, optimizer)
+        optimizer.close()
 
 
 def test_the_optimizer_that_is_wrapped_keeps_its_parameters(store):
