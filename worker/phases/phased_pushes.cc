@@ -112,6 +112,7 @@ void PhasedPushes::End(const Exchange& exchange) {
   encode_ += exchange.encode;
   if (!failed_.ok()) return;
   --unfinished_;
+  changed_.NotifyAll();
   Tensor& tensor = *exchange.tensor;
   tensor.busy = false;
   if (tensor.waiting.empty()) return;

@@ -56,15 +56,13 @@ void PullMerger::SubmitWithPush(PullJob job, OutgoingItem push) {
 }
 
 void PullMerger::ForgetVersions() {
-  MutexLock lock(&mutex_);
-  forgetting_ = true;  // a thread sees it together with the next request
+  MutexLock lock(&turns_mutex_);
+  turns_.ForgetVersions();
 }
 
 void PullMerger::Run() {
   for (;;) {
-    Pulls requests;
     Reply reply;
-    bool forgets = false;
     {
       MutexLock lock(&mutex_);
       const auto idle = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -72,12 +70,10 @@ void PullMerger::Run() {
         return requests_.empty() && replies_.empty() && !may_measure;
       };
       while (!stopping_ && idle()) work_.Wait(&mutex_);
-      requests.swap(requests_);
-      forgets = std::exchange(forgetting_, false);
       // Every submitted pull has been finished.
-      if (stopping_ && requests.empty() && replies_.empty()) return;
+      if (stopping_ && requests_.empty() && replies_.empty()) return;
       // One reply per turn: new requests leave before the next reply is decoded.
-      if (requests.empty() && !replies_.empty()) {
+      if (requests_.empty() && !replies_.empty()) {
         reply = std::move(replies_.front());
         replies_.pop_front();
         bytes_waiting_ -= reply.answer.payload.size();
@@ -87,8 +83,13 @@ void PullMerger::Run() {
     OrTell(fail, [&] {
       SayingWhatFor("pull", "", [&] {
         if (reply.pull != nullptr && IsToMerge(reply)) reply.merged = Merge(reply);
-        MutexLock lock(&turns_mutex_);
-        if (forgets) turns_.ForgetVersions();
+        MutexLock turns(&turns_mutex_);
+        Pulls requests;
+        {
+          // Taken within the turns, so that the pulls of a key keep their order.
+          MutexLock lock(&mutex_);
+          requests.swap(requests_);
+        }
         if (!requests.empty()) SendRequests(std::move(requests));
         if (reply.pull != nullptr) Take(std::move(reply));
         MeasureNext();

@@ -190,7 +190,6 @@ class PullMerger final {
   PullTotals totals_ ABSL_GUARDED_BY(mutex_);
   PullFigures figures_ ABSL_GUARDED_BY(mutex_);  // without `queued`
   std::map<KeyId, uint64_t> bytes_of_keys_ ABSL_GUARDED_BY(mutex_);
-  bool forgetting_ ABSL_GUARDED_BY(mutex_) = false;  // ForgetVersions was called
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   CondVar work_;
   CondVar measured_;

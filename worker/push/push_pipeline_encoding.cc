@@ -140,8 +140,8 @@ absl::StatusOr<OutgoingItem> PushPipeline::MakeItem(EncodeWork* work, const Code
     OnAnswered(*tensor, round, turn, bytes, answer);
   };
   MutexLock lock(&mutex_);
+  ++under_way_;  // `done` runs in any case
   tally_.Prepared(*tensor, prepared, codec);
-  ++under_way_;
   return std::move(prepared.item);
 }
 

@@ -12,7 +12,6 @@
 #include <cstddef>
 #include <functional>
 #include <string_view>
-#include <system_error>
 #include <vector>
 
 #include "proto/base/thread.h"
@@ -22,13 +21,13 @@ namespace slimps {
 class Threads final {
  public:
   // Starts `count` threads, or fewer if the system grants no more.
-  // Throws std::system_error if it grants none.
+  // Throws std::system_error or std::bad_alloc if it grants none.
   Threads(std::string_view name, size_t count, const std::function<void()>& body) {
     threads_.reserve(count);
     while (threads_.size() < count) {
       try {
         threads_.emplace_back(name, body);
-      } catch (const std::system_error&) {
+      } catch (...) {
         if (threads_.empty()) throw;
         return;
       }

@@ -91,8 +91,8 @@ class Exchange:
                 )
             )
         )
-        store.keep(arrays)  # a pull may still be under way when the exchange is gone
         self._memory = dict(enumerate(arrays))
+        store.keep(self._memory)  # a call may still be under way when the exchange is gone
         optimizer = Optimizer(spec)
         given = structs.ExchangeSettings(
             sizeof(structs.ExchangeSettings),

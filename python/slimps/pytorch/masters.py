@@ -73,19 +73,19 @@ class Masters:
             if gpu.is_on(parameter):
                 on_gpus.append((parameter, master))
             elif self._may_exchange(one):
-                parameter.data = master
-                self._exchange(one)
                 exchanged.append(one)
             elif parameter.data_ptr() != master.data_ptr():
-                shown = self._shown_arrays[one]
-                if shown is not self.arrays[one]:
-                    np.copyto(shown, self.arrays[one])
+                if self._shown[one] is not master:
+                    self._shown[one].copy_(master)
                 if parameter.data_ptr() != self._shown[one].data_ptr():
                     np.copyto(params.bits_of(parameter), params.bits_of(master.to(parameter.dtype)))
             _count_change(parameter)
         self._published += gpu.start_writing(on_gpus)
         if exchanged and self.exchange is not None:
-            self.exchange.set_memory(exchanged, [self.arrays[one] for one in exchanged])
+            self.exchange.set_memory(exchanged, [self._shown_arrays[one] for one in exchanged])
+        for one in exchanged:
+            self._parameters[one].data = self._masters[one]
+            self._exchange(one)
 
     def count_changes(self) -> None:
         """Lets torch count changes of the parameters that are not published yet."""
@@ -123,16 +123,15 @@ class Masters:
 
     def array_of(self, index: int) -> Optional[np.ndarray]:
         """Returns the array that lies where a parameter does; None: its memory is not known."""
-        is_shown = self._parameters[index].data_ptr() == self._shown[index].data_ptr()
-        return self._shown_arrays[index] if is_shown else None
+        array = self._shown_arrays[index]
+        return array if self._parameters[index].data_ptr() == array.ctypes.data else None
 
     def _may_exchange(self, index: int) -> bool:
         """Returns True if a parameter has a second memory, and nobody else uses the first."""
-        parameter = self._parameters[index]
         master, shown = self._masters[index], self._shown[index]
         return (
             master is not shown
-            and parameter.data_ptr() == shown.data_ptr()
+            and self.array_of(index) is not None
             and _users_of(shown) == _users_of(master) + 1
         )
 
