@@ -95,9 +95,11 @@ def trains_as_on_the_cpu():
 class Reading:
     """Copies that read the masters until somebody waits for them."""
 
+    started = 0
     under_way = 0
 
     def __init__(self, copies):
+        Reading.started += 1
         Reading.under_way += 1
         self._masters = [(values, values.clone()) for _, values in copies]
         for tensor, values in copies:
@@ -124,12 +126,14 @@ def no_master_changes_while_it_is_copied():
     with slimps.kv.create("dist_sync") as store:
         for prefix, options in (("plain.", {}), ("backed_up.", {"backup_model": True})):
             expected = train(store, "sync." + prefix, **options)
-            Reading.under_way = 0
+            Reading.started = Reading.under_way = 0
             start = mock.patch.object(gpu, "start_writing", lambda copies: [Reading(copies)])
             with taken_for_gpus(), start, mock.patch.multiple(native.Exchange, **checked):
                 found = train(store, prefix, **options)
             assert all(map(torch.equal, expected, found)), prefix
-            assert Reading.under_way > 0, "of the last weights"
+            # First weights, each step's; the global weights only beside a backup model's.
+            assert Reading.started == 1 + STEPS + 2 * bool(options), Reading.started
+            assert Reading.under_way == bool(options), "of the last weights"
 
 
 def copies_of_gradients_are_freed_before_the_step_ends():
