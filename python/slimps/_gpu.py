@@ -30,7 +30,21 @@ def find(value: Any, what: str) -> Optional[native.GpuArray]:
     found = _find(value, what)
     if found is None or isinstance(found, native.GpuArray):
         return found
-    return _of_torch(sys.modules["torch"], found.detach().float().contiguous())
+    return of_torch(found.detach().float().contiguous())
+
+
+def of_torch(tensor: Any) -> native.GpuArray:
+    """Returns a contiguous tensor on a GPU, of float32, or of halves for Exchange.on_gradient."""
+    torch = sys.modules["torch"]
+    kinds = {torch.float16: native.FLOAT16, torch.bfloat16: native.BFLOAT16}
+    return native.GpuArray(
+        tensor,
+        tensor.data_ptr(),
+        tuple(tensor.shape),
+        tensor.device.index,
+        torch.cuda.current_stream(tensor.device).cuda_stream,
+        kinds.get(tensor.dtype, native.FLOAT32),
+    )
 
 
 def is_half(value: Any) -> bool:
@@ -88,20 +102,13 @@ def _find(value: Any, what: str) -> Any:
                 "%s: expected float32 or float16, got %s" % (what, value.dtype)
             )
         is_packed = value.dtype == torch.float32 and value.is_contiguous()
-        return _of_torch(torch, value) if is_packed else value
+        return of_torch(value) if is_packed else value
     interface = getattr(value, "__cuda_array_interface__", None)
     if interface is not None:
         return _of_interface(value, interface, what)
     if hasattr(value, "__dlpack_device__") and value.__dlpack_device__()[0] == _DLPACK_CUDA:
         return _of_dlpack(value, what)
     return None
-
-
-def _of_torch(torch: Any, tensor: Any) -> native.GpuArray:
-    stream = torch.cuda.current_stream(tensor.device).cuda_stream
-    return native.GpuArray(
-        tensor, tensor.data_ptr(), tuple(tensor.shape), tensor.device.index, stream
-    )
 
 
 def _of_interface(value: Any, interface: Any, what: str) -> native.GpuArray:

@@ -79,11 +79,19 @@ SLIMPS_API slimps_status slimps_in_background(slimps_store* store, slimps_call* 
 
 /* ---- lists of keys --------------------------------------------------------------------------- */
 
-/* Where an array lies. Since 1.3; SLIMPS_LENT since 1.4, device -1 since 1.9. */
-enum { SLIMPS_HOST = 0, SLIMPS_CUDA = 1, SLIMPS_LENT = 2 };
+/* Where an array lies. Since 1.3; SLIMPS_LENT since 1.4, device -1 since 1.9, halves since 1.10. */
+enum {
+  SLIMPS_HOST = 0,
+  SLIMPS_CUDA = 1,
+  SLIMPS_LENT = 2,
+  SLIMPS_CUDA_FLOAT16 = 3,
+  SLIMPS_CUDA_BFLOAT16 = 4
+};
 typedef struct slimps_place {
   int32_t kind;   /* SLIMPS_HOST; SLIMPS_CUDA: memory of a GPU; SLIMPS_LENT: gradients on the host
-                     that need not be copied */
+                     that need not be copied; SLIMPS_CUDA_FLOAT16, SLIMPS_CUDA_BFLOAT16: a gradient
+                     of slimps_exchange_gradient_at on a GPU, of such halves, to which the pointer
+                     is cast */
   int32_t device; /* the GPU's number in this process; -1: that of the GPU whose memory the array
                      is, found by its address; 0 on the host */
   void* stream;   /* a stream of this GPU (cudaStream_t, CUstream; NULL: the legacy default stream;

@@ -218,7 +218,7 @@ slimps_status slimps_exchange_gradient_at(slimps_exchange* exchange, size_t inde
                                           const float* gradient, size_t elements,
                                           const slimps_place* place) {
   const slimps_place given = place == nullptr ? slimps_place{} : *place;
-  const auto said = [=] { return slimps::ToPlace("place", given, SLIMPS_LENT, gradient); };
+  const auto said = [=] { return slimps::ToPlace("place", given, SLIMPS_CUDA_BFLOAT16, gradient); };
   return slimps::PushGradient(__func__, exchange, index, gradient, elements, said);
 }
 

@@ -85,8 +85,8 @@ SLIMPS_API slimps_status slimps_exchange_gradient(slimps_exchange* exchange, siz
                                                   const float* gradient, size_t elements);
 
 /* Same, of an array that lies where `place` says (slimps_item has the terms): it is read after the
- * work that its stream has been given, and this does not wait for that. NULL: on the host. Since
- * 1.4. */
+ * work that its stream has been given, and this does not wait for that. NULL: on the host. One of
+ * halves on a GPU travels to the host as it is, and becomes fp32 there. Since 1.4. */
 SLIMPS_API slimps_status slimps_exchange_gradient_at(slimps_exchange* exchange, size_t index,
                                                      const float* gradient, size_t elements,
                                                      const slimps_place* place);

@@ -85,14 +85,17 @@ absl::Status CheckChoice(const std::string& what, int32_t got, int32_t most) {
 absl::StatusOr<Place> ToPlace(const char* what, const slimps_place& given, int32_t last_kind,
                               const float* array) {
   SLIMPS_RETURN_IF_ERROR(CheckChoice(absl::StrCat(what, ".kind"), given.kind, last_kind));
-  if (given.kind != SLIMPS_CUDA) return Place();
+  if (given.kind == SLIMPS_HOST || given.kind == SLIMPS_LENT) return Place();
   if (given.device < kByAddress) {
     return absl::InvalidArgumentError(
         absl::StrCat(what, ".device: expected a GPU's number or -1, got ", given.device));
   }
-  if (given.device != kByAddress) return Place{.gpu = given.device, .stream = given.stream};
+  Place place = {.gpu = given.device, .stream = given.stream};
   // Memory of the host is refused later, as by a place that names GPU 0.
-  return Place{.gpu = GpuOfAddress(array).value_or(0), .stream = given.stream};
+  if (given.device == kByAddress) place.gpu = GpuOfAddress(array).value_or(0);
+  if (given.kind == SLIMPS_CUDA_FLOAT16) place.type = ElementType::kFloat16;
+  if (given.kind == SLIMPS_CUDA_BFLOAT16) place.type = ElementType::kBfloat16;
+  return place;
 }
 
 Place PlaceOf(const float* array) {

@@ -81,9 +81,10 @@ class Device {
   virtual void CopyToHost(KeyId key, std::span<const float> source, StreamHandle producer,
                           std::span<float> destination, CopyDone done) = 0;
 
-  // Copies as CopyToHost does, and reports the largest magnitude too, so that no caller needs a
-  // pass of its own to look for NaN.
-  virtual void CopyGradient(KeyId key, std::span<const float> source, StreamHandle producer,
+  // Copies a gradient as CopyToHost does, also one of halves, and reports the largest magnitude
+  // too, so that no caller needs a pass of its own to look for NaN.
+  // REQUIRES: `place` is on this device.
+  virtual void CopyGradient(KeyId key, std::span<const float> source, const Place& place,
                             std::span<float> destination, GradientDone done) = 0;
 
   // Starts copying `source` (a host buffer) to `destination` (device memory), with the terms of

@@ -29,7 +29,7 @@ class HostDevice final : public Device {
                   std::span<float> destination, CopyDone done) override {
     Copy(key, source, destination, done);
   }
-  void CopyGradient(KeyId key, std::span<const float> source, StreamHandle,
+  void CopyGradient(KeyId key, std::span<const float> source, const Place&,
                     std::span<float> destination, GradientDone done) override {
     const absl::Status status = CheckCopy(key, source, destination);
     if (!status.ok()) return done(key, status);

@@ -33,7 +33,7 @@ void GradientChecks::Run() {
   while (Gradient* const gradient = AwaitNext()) {
     absl::StatusOr<float> largest = 0.0f;
     if (gradient->arrived.ok()) {
-      largest = largest_(gradient->values);
+      largest = largest_(gradient->values, gradient->type);
     } else {
       largest = gradient->arrived;
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// GradientChecks: looks for the largest magnitude in gradients that have arrived, several at a time
-// on threads of its own, so that the thread that completes copies reads none of them. Reports come
-// one at a time and in the order of arrival, whatever the threads do. So the first of two errors is
-// always the same.
+// GradientChecks: makes fp32 of halves and looks for the largest magnitude in gradients that have
+// arrived, several at a time on threads of its own, so that the thread that completes copies reads
+// none of them. Reports come one at a time and in the order of arrival, whatever the threads do. So
+// the first of two errors is always the same.
 //
 //   GradientChecks checks(/*threads=*/4, largest);
 //   GradientChecks::Node gradient;   // made before the copy begins
@@ -31,14 +31,16 @@ namespace slimps {
 
 class GradientChecks final {
  public:
-  // Returns the largest magnitude; infinity if a value is infinite or NaN.
-  using Largest = std::function<float(std::span<const float> values)>;
+  // Makes fp32 of a gradient, if it is of halves, which are the last bytes of `values`, and returns
+  // its largest magnitude; infinity if a value is infinite or NaN.
+  using Largest = std::function<float(std::span<float> values, ElementType type)>;
 
   struct Gradient {
     KeyId key = 0;
-    absl::Status arrived;           // an error is reported in its turn, and `values` are not read
-    std::span<const float> values;  // live until `done` runs
-    GradientDone done;              // runs on a thread of the checks
+    absl::Status arrived;     // an error is reported in its turn, and `values` are not read
+    std::span<float> values;  // live until `done` runs
+    ElementType type = ElementType::kFloat32;
+    GradientDone done;                             // runs on a thread of the checks
     std::optional<absl::StatusOr<float>> largest;  // the checks' own: set once it is known
   };
   // A list of one gradient. Add moves it, so Add allocates nothing.

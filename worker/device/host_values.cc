@@ -20,8 +20,10 @@ absl::StatusOr<HostValues> HostValues::Of(Devices* devices, std::span<const floa
   SLIMPS_ASSIGN_OR_RETURN(Device* const device, FindDevice(devices, given, place));
   SLIMPS_ASSIGN_OR_RETURN(std::unique_ptr<HostBuffer> copy, device->AllocateHost(given.size()));
   Awaited copied;
-  device->CopyToHost(/*key=*/0, given, place.stream, copy->floats(),
-                     [done = copied.Callback()](KeyId, absl::Status status) { done(status); });
+  device->CopyGradient(/*key=*/0, given, place, copy->floats(),
+                       [done = copied.Callback()](KeyId, const absl::StatusOr<float>& largest) {
+                         done(largest.status());
+                       });
   SLIMPS_RETURN_IF_ERROR(copied.Await());
   const std::span<const float> values = copy->floats();
   return HostValues(values, std::move(copy));

@@ -5,6 +5,8 @@
 #ifndef SLIMPS_WORKER_DEVICE_PLACE_H_
 #define SLIMPS_WORKER_DEVICE_PLACE_H_
 
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <span>
 
@@ -17,12 +19,25 @@ namespace slimps {
 // host has none.
 using StreamHandle = void*;
 
+// What a gradient on a GPU is made of. Halves travel to the host as they are and become fp32 there.
+enum class ElementType : uint8_t { kFloat32, kFloat16, kBfloat16 };
+
 struct Place {
   static constexpr int kHost = -1;
   int gpu = kHost;  // the GPU's number, as CUDA counts them in this process
   StreamHandle stream = nullptr;
+  ElementType type = ElementType::kFloat32;  // halves: of a gradient on a GPU
 
   bool on_host() const { return gpu == kHost; }
+
+  // Returns `elements` of a gradient that lies here, from `offset` on. A span over halves has their
+  // number as its size, and of its addresses only the first means anything.
+  std::span<const float> PartOf(std::span<const float> gradient, size_t offset,
+                                size_t elements) const {
+    const size_t bytes = type == ElementType::kFloat32 ? sizeof(float) : sizeof(float) / 2;
+    const auto* const begin = reinterpret_cast<const std::byte*>(gradient.data());
+    return {reinterpret_cast<const float*>(begin + bytes * offset), elements};
+  }
 };
 
 // A gradient that its owner lends to a push.

@@ -58,7 +58,7 @@ void HostCopies::BeginStep() {
 }
 
 absl::Status HostCopies::Start(size_t index, Device* device, std::span<const float> gradient,
-                               StreamHandle stream) {
+                               const Place& place) {
   SLIMPS_ASSIGN_OR_RETURN(std::unique_ptr<HostBuffer> made, device->AllocateHost(gradient.size()));
   const Copy copy = std::move(made);
   if (!thread_.joinable()) thread_ = Thread("gradients", [this] { Run(); });
@@ -66,10 +66,11 @@ absl::Status HostCopies::Start(size_t index, Device* device, std::span<const flo
     MutexLock lock(&shared_->mutex);
     ++shared_->under_way;
   }
-  device->CopyToHost(/*key=*/index, gradient, stream, copy->floats(),
-                     [shared = shared_, index, copy](KeyId, const absl::Status& copied) {
-                       shared->Note(index, copied.ok() ? absl::StatusOr<Copy>(copy) : copied);
-                     });
+  device->CopyGradient(
+      /*key=*/index, gradient, place, copy->floats(),
+      [shared = shared_, index, copy](KeyId, const absl::StatusOr<float>& largest) {
+        shared->Note(index, largest.ok() ? absl::StatusOr<Copy>(copy) : largest.status());
+      });
   return absl::OkStatus();
 }
 

@@ -4,7 +4,7 @@
 //
 //   HostCopies copies(parameters, [&](size_t index, auto copy) { ... push **copy ... }, clock);
 //   copies.BeginStep();
-//   copies.Start(index, device, gradient, stream);
+//   copies.Start(index, device, gradient, place);
 //   status = copies.AwaitTaken(deadline);
 //
 // Owned by the training thread. One thread at a time calls Start.
@@ -41,11 +41,11 @@ class HostCopies final {
 
   void BeginStep();
 
-  // Starts a copy after the work that the stream has been given. Never waits for either.
+  // Starts a copy after the work that its stream has been given. Never waits for either.
   // REQUIRES: `gradient`, on `device`, stays as it is until IsRead.
   // ResourceExhausted: no pinned memory. Nothing is taken.
   [[nodiscard]] absl::Status Start(size_t index, Device* device, std::span<const float> gradient,
-                                   StreamHandle stream);
+                                   const Place& place);
 
   // True if a copy of this step's gradient has been made, or it was noted to be read.
   bool IsRead(size_t index) const;

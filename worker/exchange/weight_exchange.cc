@@ -90,7 +90,7 @@ void WeightExchange::OnGradient(size_t index, std::span<const float> gradient, c
   if (place.on_host() || !options_.copies_from_gpus()) return Push(index, {gradient}, place);
   absl::StatusOr<Device*> device = FindDevice(store_->devices(), gradient, place);
   absl::Status started = device.status();
-  if (started.ok()) started = copies_.Start(index, *device, gradient, place.stream);
+  if (started.ok()) started = copies_.Start(index, *device, gradient, place);
   if (started.ok()) return;
   MutexLock lock(&mutex_);
   pusher_.Fail(

@@ -36,7 +36,7 @@ absl::StatusOr<std::vector<GradientPart>> DeviceCompressor::Copy(
                             device_->AllocateHost(tensor.elements));
     absl::StatusOr<float> largest = 0.0f;
     // The host device copies before it returns, so `largest` is set then.
-    device_->CopyGradient(tensor.key.id(), gradients[i], /*producer=*/nullptr, buffer->floats(),
+    device_->CopyGradient(tensor.key.id(), gradients[i], Place(), buffer->floats(),
                           [&largest](KeyId, absl::StatusOr<float> found) { largest = found; });
     SLIMPS_RETURN_IF_ERROR(largest.status());
     if (std::isinf(*largest * options_.grad_scale)) {

@@ -108,8 +108,8 @@ absl::Status ArrivingGradients::Start(const TensorPlan& tensor, std::span<const 
       const PartitionPlan& partition = tensor.partitions[i];
       const auto start = [&]() -> absl::Status {
         source.device->CopyGradient(
-            key, source.gradient.subspan(partition.offset, partition.elements), source.producer,
-            copies->Destination(s, i),
+            key, source.place.PartOf(source.gradient, partition.offset, partition.elements),
+            source.place, copies->Destination(s, i),
             [copies, i](KeyId, const absl::StatusOr<float>& largest) { copies->Add(i, largest); });
         return absl::OkStatus();
       };

@@ -2,7 +2,7 @@
 // ArrivingGradients: gradients on their way from a GPU to grad_buf. Their pushes have their place
 // among the rounds already; each partition goes on when it has arrived.
 //
-//   arriving.Start(*tensor, {{device, gradient, stream}}, grad_bufs,
+//   arriving.Start(*tensor, {{device, gradient, place}}, grad_bufs,
 //                  {.arrived = [=](size_t partition, absl::StatusOr<float> largest) {...},
 //                   .ended = [=] { ... give the gradient back ... }});
 //   SLIMPS_RETURN_IF_ERROR(arriving.AwaitAll(timeout));
@@ -37,11 +37,11 @@ class ArrivingGradients final {
     std::function<void()> ended;
   };
 
-  // A whole gradient in a device's memory, which belongs to a stream.
+  // A whole gradient in a device's memory.
   struct Source {
     Device* device;
     std::span<const float> gradient;
-    StreamHandle producer;
+    Place place;
   };
 
   // Waits until nothing is on its way.

@@ -175,10 +175,9 @@ absl::StatusOr<float> TensorTraffic::CopyGradient(const TensorPlan& tensor,
     const PartitionPlan& partition = tensor.partitions[i];
     absl::StatusOr<float> found = 0.0f;
     // The host device copies before it returns, so `found` is set then.
-    devices_.host()->CopyGradient(tensor.key.id(),
-                                  gradient.subspan(partition.offset, partition.elements),
-                                  /*producer=*/nullptr, grad_bufs[i]->floats(),
-                                  [&found](KeyId, absl::StatusOr<float> of) { found = of; });
+    devices_.host()->CopyGradient(
+        tensor.key.id(), gradient.subspan(partition.offset, partition.elements), Place(),
+        grad_bufs[i]->floats(), [&found](KeyId, absl::StatusOr<float> of) { found = of; });
     SLIMPS_RETURN_IF_ERROR(found.status());
     if (!MayPush(tensor, *found)) {
       return CheckArrived(tensor, i, grad_bufs[i]->floats(), "nothing was sent");

@@ -34,7 +34,7 @@ absl::Status TensorTraffic::PushLent(const Key& key, std::vector<LentGradient> g
   for (const LentGradient& lent : gradients) {
     SLIMPS_ASSIGN_OR_RETURN(tensor, FindForPush(key, lent.values.size()));
     SLIMPS_ASSIGN_OR_RETURN(Device* const device, FindDevice(key, lent.values, lent.place, "push"));
-    sources.push_back({device, lent.values, lent.place.stream});
+    sources.push_back({device, lent.values, lent.place});
   }
   if (tensor == nullptr) return CheckDevices(key, {});
   SLIMPS_ASSIGN_OR_RETURN(GradientBuffers grad_bufs,

@@ -29,12 +29,21 @@ from slimps.native.arrays import Array, are_apart, copy  # noqa: E402
 from slimps.native.beside import run_beside  # noqa: E402
 from slimps.native.exchange import Clipping, Exchange, ExchangeSettings  # noqa: E402
 from slimps.native.optimizer import OptimizerSpec, Schedule  # noqa: E402
-from slimps.native.gpu_array import GPU_BY_ADDRESS, GpuArray  # noqa: E402
+from slimps.native.gpu_array import (  # noqa: E402
+    BFLOAT16,
+    FLOAT16,
+    FLOAT32,
+    GPU_BY_ADDRESS,
+    GpuArray,
+)
 from slimps.native.options import Options  # noqa: E402
 from slimps.native.store import Store  # noqa: E402
 from slimps.native.structs import LAYERS  # noqa: E402
 
 __all__ = [
+    "BFLOAT16",
+    "FLOAT16",
+    "FLOAT32",
     "GPU_BY_ADDRESS",
     "LAYERS",
     "Array",

@@ -144,7 +144,7 @@ class Items:
 
 def place_of(values: Array) -> structs.Place:
     if isinstance(values, GpuArray):
-        return structs.Place(structs.CUDA, values.device, values.stream)
+        return structs.Place(values.kind, values.device, values.stream)
     return structs.Place()  # on the host
 
 

@@ -22,9 +22,6 @@ class Key(ctypes.Structure):
     _fields_ = [("kind", c_int32), ("reserved", c_int32), ("number", c_int64), ("text", c_char_p)]
 
 
-CUDA = 1  # of slimps_place.kind
-
-
 class Place(ctypes.Structure):
     _fields_ = [("kind", c_int32), ("device", c_int32), ("stream", c_void_p)]
 

@@ -33,8 +33,11 @@ def master_of(parameter: torch.Tensor) -> torch.Tensor:
 
 
 def gradient_of(gradient: torch.Tensor, name: str) -> native.GpuArray:
-    """Returns a dense gradient on a GPU as memory that the library can read, in float32."""
-    found = _gpu.find(gradient.detach().float().contiguous(), "gradient of %s" % name)
+    """Returns a dense gradient on a GPU as memory that the library can read: halves as they are."""
+    values = gradient.detach().contiguous()
+    if values.dtype in (torch.float16, torch.bfloat16) and values.layout == torch.strided:
+        return _gpu.of_torch(values)
+    found = _gpu.find(values.float(), "gradient of %s" % name)
     assert found is not None
     return found
 

@@ -7,11 +7,14 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
+#include <cstring>
 #include <deque>
 #include <functional>
 #include <string>
 #include <vector>
 
+#include "compress/kernels/kernels.h"
 #include "tests/cluster/in_process_cluster.h"
 #include "tests/cluster/random_values.h"
 #include "tests/worker/device/cuda/fake_cuda_driver.h"
@@ -34,10 +37,14 @@ enum class OnGpu { kNothing, kGradients, kAll };
 // which nobody waits.
 class Model {
  public:
-  Model(FakeCudaDriver* driver, OnGpu on_gpu, const std::vector<size_t>& sizes = kSizes)
-      : driver_(on_gpu == OnGpu::kNothing ? nullptr : driver) {
+  // Gradients are rounded to `type`, and of that type on the GPU.
+  Model(FakeCudaDriver* driver, OnGpu on_gpu, const std::vector<size_t>& sizes = kSizes,
+        ElementType type = ElementType::kFloat32)
+      : driver_(on_gpu == OnGpu::kNothing ? nullptr : driver), type_(type) {
+    Place of_weights;
     if (driver_ != nullptr) place_ = {.gpu = 0, .stream = driver->MakeStream(0)};
-    const Place of_weights = on_gpu == OnGpu::kAll ? place_ : Place();
+    if (on_gpu == OnGpu::kAll) of_weights = place_;
+    if (driver_ != nullptr) place_.type = type;
     for (size_t i = 0; i < sizes.size(); ++i) {
       const std::span<float> weights = Allocate(sizes[i], of_weights);
       gradients_.push_back(Allocate(sizes[i], place_));
@@ -62,9 +69,10 @@ class Model {
   void ComputeGradient(size_t i, uint64_t seed) {
     const Values* const weights = See(i);
     const std::span<float> gradient = gradients_[i];
-    Run(place_, {}, gradient, [=] {
-      const Values noise = Random(weights->size(), seed);
-      for (size_t k = 0; k < noise.size(); ++k) gradient[k] = (*weights)[k] + noise[k];
+    Run(place_, {}, gradient, [=, this] {
+      Values made = Random(weights->size(), seed);
+      for (size_t k = 0; k < made.size(); ++k) made[k] += (*weights)[k];
+      Store(made, gradient);
     });
   }
 
@@ -82,6 +90,17 @@ class Model {
   }
 
  private:
+  void Store(const Values& made, std::span<float> gradient) const {
+    const RawKernels& kernels = BestKernels().raw;
+    const bool is_f16 = type_ == ElementType::kFloat16;
+    const auto encode = is_f16 ? kernels.encode_f16 : kernels.encode_bf16;
+    const auto decode = is_f16 ? kernels.decode_f16 : kernels.decode_bf16;
+    if (type_ == ElementType::kFloat32) return (void)std::ranges::copy(made, gradient.begin());
+    std::vector<std::byte> halves(2 * made.size());
+    encode(made.data(), nullptr, 1, made.size(), halves.data());
+    if (!place_.on_host()) return (void)std::memcpy(gradient.data(), halves.data(), halves.size());
+    decode(halves.data(), made.size(), gradient.data());
+  }
   std::span<float> Allocate(size_t elements, const Place& place) {
     if (place.on_host()) return on_host_.emplace_back(elements);
     return on_gpu_.emplace_back(driver_->Allocate(0, elements));
@@ -98,7 +117,8 @@ class Model {
   }
 
   FakeCudaDriver* const driver_;  // null: all is on the host
-  Place place_;                   // of the gradients
+  const ElementType type_;
+  Place place_;  // of the gradients
   std::deque<Values> on_host_;
   std::vector<std::span<float>> on_gpu_;
   std::vector<std::span<float>> gradients_;
@@ -111,13 +131,15 @@ class GpuExchange : public testing::Test {
   using Body = std::function<void(KVStore&, const Model&, WeightExchange&)>;
 
   // Trains one worker's model and returns Model::Seen. Calls `body` when the exchange has begun.
-  std::deque<Values> Train(const ExchangeOptions& options, OnGpu on_gpu, const Body& body = {}) {
+  std::deque<Values> Train(const ExchangeOptions& options, OnGpu on_gpu, const Body& body = {},
+                           ElementType type = ElementType::kFloat32) {
     ClusterOptions cluster;
     cluster.workers = cluster.servers = 1;
+    cluster.store.partition_bytes = 7004;  // the last tensor has three partitions
     cluster.store.compression = "1bit";
     cluster.store.fixed_threshold_bytes = 64;
     cluster.store.cuda_driver = &driver_;
-    Model model(&driver_, on_gpu);  // until the store is closed
+    Model model(&driver_, on_gpu, kSizes, type);  // until the store is closed
     InProcessCluster(cluster).RunWorkers([&](KVStore& store) {
       const auto exchange = StartExchange(&store, model.parameters(), Sgd(0.1, 0.9), options);
       ASSERT_STATUS_OK(exchange.status());
@@ -162,6 +184,18 @@ TEST_F(GpuExchange, ClippedGradientsGiveTheBitsOfTheHosts) {
 
 TEST_F(GpuExchange, GradientsThatMayBeSkippedGiveTheBitsOfTheHosts) {
   ExpectTheHostsBits({.non_finite = NonFinite::kSkip});
+}
+
+TEST_F(GpuExchange, HalvesGiveTheBitsOfTheHosts) {
+  for (const ElementType type : {ElementType::kFloat16, ElementType::kBfloat16}) {
+    for (const ExchangeOptions& options :
+         {ExchangeOptions(), ExchangeOptions{.backup = MirroringBackup()}}) {
+      const std::deque<Values> expected = Train(options, OnGpu::kNothing, {}, type);
+      EXPECT_NE(expected, Train(options, OnGpu::kNothing)) << "rounding counts";
+      EXPECT_EQ(expected, Train(options, OnGpu::kGradients, {}, type));
+      EXPECT_EQ(expected, Train(options, OnGpu::kAll, {}, type));
+    }
+  }
 }
 
 TEST_F(GpuExchange, LocBufAndGloBufArePinned) {

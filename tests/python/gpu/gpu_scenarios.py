@@ -274,6 +274,46 @@ def an_exchange_on_a_gpu():
     store.close()
 
 
+def an_exchange_takes_gradients_of_halves():
+    """They become float32 on the host; what is not a gradient may not be of halves."""
+    store = slimps.kv.create("dist_sync")
+    weights = full(1)
+    exchange = native.Exchange(
+        store._store,
+        ["halves"],
+        [SHAPE],
+        [""],
+        [weights],
+        [False],
+        native.OptimizerSpec(kind="SGD", learning_rate=1.0, average=True),
+        native.ExchangeSettings(),
+    )
+    for dtype, kind in (("float16", native.FLOAT16), ("bfloat16", native.BFLOAT16)):
+        values = np.linspace(-2, 2, weights.size, dtype=np.float32).reshape(SHAPE)
+        bits = values.astype(np.float16).view(np.uint16)
+        if dtype == "bfloat16":
+            bits = (values.view(np.uint32) >> 16).astype(np.uint16)
+        expected = bits.view(np.float16).astype(np.float32)
+        if dtype == "bfloat16":
+            expected = (bits.astype(np.uint32) << 16).view(np.float32)
+        words = np.zeros((bits.size + 1) // 2 * 2, np.uint16)
+        words[: bits.size] = bits.ravel()
+        memory = GpuArray(words.view(np.float32))
+        found = slimps._gpu.find(memory, "gradient")._replace(shape=SHAPE, kind=kind)
+        before = weights.copy()
+        exchange.begin_step()
+        exchange.on_gradient(0, found)
+        exchange.end_step()
+        np.testing.assert_array_equal(before - expected, weights)
+    try:
+        native.copy(found, full(0))
+    except slimps.InvalidArgumentError as refused:
+        assert "kind: expected 0 to 1, got 4" in str(refused), refused
+    else:
+        raise AssertionError("expected an error")
+    store.close()
+
+
 def a_local_store():
     store = slimps.kv.create("local")
     store.init("w", full(1))

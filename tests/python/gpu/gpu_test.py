@@ -25,6 +25,7 @@ FAKE = os.path.abspath("tests/worker/device/cuda/fake_libcuda")
         "everything_else_takes_arrays_of_a_gpu",
         "functions_without_a_place_find_arrays_by_their_address",
         "an_exchange_on_a_gpu",
+        "an_exchange_takes_gradients_of_halves",
         "a_local_store",
         "arrays_that_do_not_say_their_gpu_are_found",
     ],

@@ -137,7 +137,7 @@ def no_master_changes_while_it_is_copied():
 
 
 def copies_of_gradients_are_freed_before_the_step_ends():
-    """As the float32 copies of half-precision gradients: each when the library has read it."""
+    """As the packed copies of gradients with gaps: each when the library has read it."""
     on_gradient = native.Exchange.on_gradient
     pushed = []
 
@@ -219,7 +219,7 @@ def a_hook_takes_buckets_of_a_gpu():
             target.copy_back()
         copy(copies)
 
-    def of_torch(_, tensor):
+    def of_torch(tensor):
         memory = targets[tensor.data_ptr()] = Memory(tensor)
         return native.GpuArray(memory, memory.pointer.value, tuple(tensor.shape), 0, 0)
 
@@ -256,12 +256,34 @@ def buffers_of_a_gpu_get_rank_0s_values():
 
 
 @contextlib.contextmanager
-def taken_for_cuda_tensors(of_torch=lambda _, tensor: gradient_of(tensor, "")):
+def taken_for_cuda_tensors(of_torch=lambda tensor: gradient_of(tensor, "")):
     """Within it, a store takes all tensors for tensors on a GPU."""
-    with mock.patch.object(slimps._gpu, "_of_torch", of_torch), mock.patch.object(
+    with mock.patch.object(slimps._gpu, "of_torch", of_torch), mock.patch.object(
         torch.Tensor, "is_cuda", True
     ):
         yield
+
+
+def gradients_of_halves_stay_halves():
+    """Exchange.on_gradient gets them where they lie; what has gaps is packed, float64 converted."""
+    stream = mock.Mock(cuda_stream=9)
+    for dtype, kind in (
+        (torch.float16, native.FLOAT16),
+        (torch.bfloat16, native.BFLOAT16),
+        (torch.float32, native.FLOAT32),
+        (torch.float64, native.FLOAT32),
+    ):
+        gradient = torch.ones(3, 4, dtype=dtype)
+        with mock.patch.object(torch.Tensor, "is_cuda", True), mock.patch.object(
+            torch.cuda, "current_stream", lambda device: stream
+        ):
+            found = gpu.gradient_of(gradient, "w")
+            packed = gpu.gradient_of(gradient.T, "w")
+        assert (found.kind, packed.kind, found.stream) == (kind, kind, 9), found
+        assert found.nbytes == (24 if kind != native.FLOAT32 else 48), found
+        if dtype != torch.float64:
+            assert found.address == gradient.data_ptr(), dtype
+        assert packed.shape == (4, 3) and packed.owner.is_contiguous(), packed
 
 
 def half_precision_is_converted():

@@ -17,6 +17,7 @@ FAKE = os.path.abspath("tests/worker/device/cuda/fake_libcuda")
         "copies_of_gradients_are_freed_before_the_step_ends",
         "a_hook_takes_buckets_of_a_gpu",
         "buffers_of_a_gpu_get_rank_0s_values",
+        "gradients_of_halves_stay_halves",
         "half_precision_is_converted",
         "half_precision_beside_compression_is_refused",
     ],

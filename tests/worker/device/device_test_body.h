@@ -203,7 +203,7 @@ TYPED_TEST_P(DeviceTest, AGradientArrivesWithItsLargestMagnitude) {
       Completions arrived;
       float seen = -1;
       this->device_->CopyGradient(
-          2, memory->span(), kDefaultStream, buffer->floats(),
+          2, memory->span(), Place(), buffer->floats(),
           [&, done = arrived.Callback()](KeyId key, absl::StatusOr<float> found) {
             seen = found.value_or(-1);
             done(key, found.status());

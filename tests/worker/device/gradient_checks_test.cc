@@ -23,7 +23,7 @@ constexpr std::chrono::seconds kLong(30);  // only a failing test waits this lon
 // Adds gradients of one value each, whose keys are their places, and notes what is reported.
 // Reports run one at a time, so they need no lock.
 struct Reports {
-  void Add(GradientChecks* checks, std::span<const float> value, absl::Status arrived) {
+  void Add(GradientChecks* checks, std::span<float> value, absl::Status arrived) {
     GradientChecks::Node node;
     node.push_back({.key = added++, .arrived = std::move(arrived), .values = value});
     node.front().done = [this](KeyId key, const absl::StatusOr<float>& largest) {
@@ -39,11 +39,11 @@ struct Reports {
 
 TEST(GradientChecks, ReportsComeInTheOrderOfArrivalWhateverTheThreadsDo) {
   Reports reports;
-  const float values[] = {1, 2, 3};
+  float values[] = {1, 2, 3};
   std::promise<void> others_checked;
   {
     // The first check ends only after that of the last, so they run at the same time.
-    GradientChecks checks(/*threads=*/2, [&](std::span<const float> value) {
+    GradientChecks checks(/*threads=*/2, [&](std::span<float> value, ElementType) {
       if (value[0] == 1) {
         EXPECT_EQ(others_checked.get_future().wait_for(kLong), std::future_status::ready);
       }
@@ -60,14 +60,14 @@ TEST(GradientChecks, ReportsComeInTheOrderOfArrivalWhateverTheThreadsDo) {
 
 TEST(GradientChecks, AddingWaitsForNoCheck) {
   Reports reports;
-  const float value = 1;
+  float value = 1;
   std::promise<void> added;
   {
-    GradientChecks checks(/*threads=*/1,
-                          [&, went_on = added.get_future().share()](std::span<const float> read) {
-                            EXPECT_EQ(went_on.wait_for(kLong), std::future_status::ready);
-                            return read[0];
-                          });
+    GradientChecks checks(/*threads=*/1, [&, went_on = added.get_future().share()](
+                                             std::span<float> read, ElementType) {
+      EXPECT_EQ(went_on.wait_for(kLong), std::future_status::ready);
+      return read[0];
+    });
     for (int i = 0; i < 100; ++i) reports.Add(&checks, {&value, 1}, absl::OkStatus());
     added.set_value();
   }

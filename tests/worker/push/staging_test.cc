@@ -43,7 +43,7 @@ class CountingDevice final : public Device {
   }
   void CopyToHost(KeyId, std::span<const float>, StreamHandle, std::span<float>,
                   CopyDone) override {}
-  void CopyGradient(KeyId, std::span<const float>, StreamHandle, std::span<float>,
+  void CopyGradient(KeyId, std::span<const float>, const Place&, std::span<float>,
                     GradientDone) override {}
   void CopyToDevice(KeyId, std::span<const float>, std::span<float>, StreamHandle,
                     CopyDone) override {}

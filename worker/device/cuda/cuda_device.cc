@@ -3,11 +3,15 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,8 +34,31 @@ namespace {
 
 using Context = std::shared_ptr<const CudaContext>;
 
+// Where halves arrive: the last bytes of the memory that their fp32 values will fill.
+std::span<std::byte> HalvesIn(std::span<float> values) {
+  return std::as_writable_bytes(values).last(2 * values.size());
+}
+
 // Arrived gradients are read by so many threads, so that a core's speed does not bound the copies.
 constexpr int kCheckThreads = 4;
+
+// GradientChecks::Largest. Halves are copied out block by block, so that the fp32 values, which end
+// where the halves do, never reach those that are still to be read.
+float MakeFloats(std::span<float> values, ElementType type) {
+  const RawKernels& kernels = BestKernels().raw;
+  if (type == ElementType::kFloat32) return kernels.largest(values.data(), values.size());
+  const auto decode = type == ElementType::kFloat16 ? kernels.decode_f16 : kernels.decode_bf16;
+  const std::span<std::byte> halves = HalvesIn(values);
+  std::array<std::byte, 2048> block;
+  float largest = 0;
+  for (size_t begin = 0; begin < values.size(); begin += block.size() / 2) {
+    const size_t count = std::min(block.size() / 2, values.size() - begin);
+    std::ranges::copy(halves.subspan(2 * begin, 2 * count), block.begin());
+    decode(block.data(), count, &values[begin]);
+    largest = std::max(largest, kernels.largest(&values[begin], count));
+  }
+  return largest;
+}
 
 // Returns the error of a call about a stream that was given.
 absl::Status OfStream(const CudaContext& context, const absl::Status& status) {
@@ -159,9 +186,10 @@ class CopyLane final {
     spare_events_.clear();
   }
 
-  // Copies `host.size()` floats between `host` and `device`. `theirs` is the stream that `device`
+  // Copies between `host` and as many bytes at `device`. `theirs` is the stream that `device`
   // belongs to.
-  void Copy(KeyId key, std::span<float> host, float* device, StreamHandle theirs, CopyDone done) {
+  void Copy(KeyId key, std::span<std::byte> host, void* device, StreamHandle theirs,
+            CopyDone done) {
     if (host.empty()) return done(key, absl::OkStatus());
     const absl::Status started = Start(key, host, device, theirs, done);
     if (!started.ok()) done(key, Prefixed(started, KeyName(key)));
@@ -182,7 +210,7 @@ class CopyLane final {
         completion_thread_("cuda-copies", [this] { Run(); }) {}
 
   // Starts a copy. After an error nothing is under way, and the caller still has to call `done`.
-  absl::Status Start(KeyId key, std::span<float> host, float* device, StreamHandle theirs,
+  absl::Status Start(KeyId key, std::span<std::byte> host, void* device, StreamHandle theirs,
                      CopyDone& done) {
     const CudaContext::Scope current(*context_);
     SLIMPS_RETURN_IF_ERROR(current.status());
@@ -194,10 +222,9 @@ class CopyLane final {
     SLIMPS_RETURN_IF_ERROR(OfStream(*context_, driver_->RecordEvent(ready.get(), theirs)));
     SLIMPS_RETURN_IF_ERROR(driver_->WaitForEvent(stream_, ready.get()));
     spare_events_.push_back(std::move(ready));  // the stream has noted what it waits for
-    SLIMPS_RETURN_IF_ERROR(
-        direction_ == Direction::kToHost
-            ? driver_->CopyToHost(host.data(), device, host.size_bytes(), stream_)
-            : driver_->CopyToDevice(device, host.data(), host.size_bytes(), stream_));
+    SLIMPS_RETURN_IF_ERROR(direction_ == Direction::kToHost
+                               ? driver_->CopyToHost(host.data(), device, host.size(), stream_)
+                               : driver_->CopyToDevice(device, host.data(), host.size(), stream_));
     absl::Status ordered = driver_->RecordEvent(arrived.get(), stream_);
     if (ordered.ok() && direction_ == Direction::kToDevice) {
       ordered = driver_->WaitForEvent(theirs, arrived.get());
@@ -266,10 +293,7 @@ class CudaDevice final : public Device {
       : context_(context),
         pool_(SlabPool::Create(Slabs(), SlabPool::IdleSlabs::kWait)),
         kept_(SlabPool::Create(Slabs(), SlabPool::IdleSlabs::kAreFreed)),
-        checks_(kCheckThreads,
-                [](std::span<const float> values) {
-                  return BestKernels().raw.largest(values.data(), values.size());
-                }),
+        checks_(kCheckThreads, MakeFloats),
         to_host_(std::move(to_host)),
         to_device_(std::move(to_device)) {}
 
@@ -301,18 +325,23 @@ class CudaDevice final : public Device {
                   std::span<float> destination, CopyDone done) override {
     absl::Status status = CheckCopy(key, source, destination);
     if (!status.ok()) return done(key, std::move(status));
-    // The lane only reads what is on the device.
-    to_host_->Copy(key, destination, const_cast<float*>(source.data()), producer, std::move(done));
+    StartToHost(key, source, producer, std::as_writable_bytes(destination), std::move(done));
   }
 
-  void CopyGradient(KeyId key, std::span<const float> source, StreamHandle producer,
+  void CopyGradient(KeyId key, std::span<const float> source, const Place& place,
                     std::span<float> destination, GradientDone done) override {
+    const absl::Status status = CheckCopy(key, source, destination);
+    if (!status.ok()) return done(key, status);
     const auto gradient = std::make_shared<GradientChecks::Node>();
-    gradient->push_back({.key = key, .values = destination, .done = std::move(done)});
-    CopyToHost(key, source, producer, destination, [this, gradient](KeyId, absl::Status status) {
-      gradient->front().arrived = std::move(status);
-      checks_.Add(gradient.get());
-    });
+    gradient->push_back(
+        {.key = key, .values = destination, .type = place.type, .done = std::move(done)});
+    StartToHost(key, source, place.stream,
+                place.type == ElementType::kFloat32 ? std::as_writable_bytes(destination)
+                                                    : HalvesIn(destination),
+                [this, gradient](KeyId, absl::Status arrived) {
+                  gradient->front().arrived = std::move(arrived);
+                  checks_.Add(gradient.get());
+                });
   }
 
   void CopyToDevice(KeyId key, std::span<const float> source, std::span<float> destination,
@@ -320,11 +349,18 @@ class CudaDevice final : public Device {
     absl::Status status = CheckCopy(key, source, destination);
     if (!status.ok()) return done(key, std::move(status));
     // The lane only reads what is on the host.
-    to_device_->Copy(key, {const_cast<float*>(source.data()), source.size()}, destination.data(),
-                     consumer, std::move(done));
+    const std::span<float> host = {const_cast<float*>(source.data()), source.size()};
+    to_device_->Copy(key, std::as_writable_bytes(host), destination.data(), consumer,
+                     std::move(done));
   }
 
  private:
+  void StartToHost(KeyId key, std::span<const float> source, StreamHandle producer,
+                   std::span<std::byte> destination, CopyDone done) {
+    // The lane only reads what is on the device.
+    to_host_->Copy(key, destination, const_cast<float*>(source.data()), producer, std::move(done));
+  }
+
   HostPool::MakeBlock Slabs() const {
     return [context = context_](size_t bytes) { return PinnedSlab::Make(context, bytes); };
   }

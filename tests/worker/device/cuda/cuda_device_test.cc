@@ -10,12 +10,16 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstring>
 #include <fstream>
 #include <future>
 #include <iterator>
+#include <limits>
 #include <utility>
 #include <vector>
 
+#include "compress/kernels/kernels.h"
 #include "proto/base/buffer.h"
 #include "proto/base/thread.h"
 #include "proto/net/shared/shared_memory.h"
@@ -275,6 +279,45 @@ TEST(CudaDevice, PinnedMemorySharesNoPageOfTheSystem) {
   EXPECT_THAT(driver.TakeMisuses(), IsEmpty());
 }
 
+// Two bytes an element leave the GPU: its memory holds no more.
+TEST(CudaDevice, HalvesBecomeFloatsOnTheHost) {
+  FakeCudaDriver driver({});
+  const RawKernels& kernels = BestKernels().raw;
+  {
+    const auto device = *MakeCudaDevice(&driver, 0);
+    for (const ElementType type : {ElementType::kFloat16, ElementType::kBfloat16}) {
+      for (const size_t elements : {1, 2, 17, 1024, 1025, 5001}) {
+        for (const float last : {-70.0f, std::numeric_limits<float>::infinity()}) {
+          std::vector<float> expected(elements);
+          for (size_t i = 0; i < elements; ++i) expected[i] = 0.5f * static_cast<float>(i % 128);
+          expected.back() = last;
+          const auto encode =
+              type == ElementType::kFloat16 ? kernels.encode_f16 : kernels.encode_bf16;
+          std::vector<std::byte> halves(2 * elements);
+          encode(expected.data(), nullptr, 1, elements, halves.data());
+          const std::span<float> memory = driver.Allocate(0, (elements + 1) / 2);
+          std::memcpy(memory.data(), halves.data(), halves.size());
+          const auto buffer = *device->AllocateHost(elements);
+          Completions arrived;
+          float largest = -1;
+          device->CopyGradient(7, {memory.data(), elements}, {.gpu = 0, .type = type},
+                               buffer->floats(),
+                               [&, done = arrived.Callback()](KeyId, absl::StatusOr<float> found) {
+                                 largest = found.value_or(-1);
+                                 done(7, found.status());
+                               });
+          ASSERT_TRUE(arrived.Await(1).at(7).ok());
+          EXPECT_TRUE(std::ranges::equal(expected, buffer->floats())) << elements;
+          EXPECT_EQ(largest, std::abs(last));
+          driver.Free(memory);
+        }
+      }
+    }
+  }
+  driver.CheckAllGivenBack();
+  EXPECT_THAT(driver.TakeMisuses(), IsEmpty());
+}
+
 // The next copy's arrival must not wait for whoever reads the last one.
 TEST(CudaDevice, CopiesCompleteWhileAGradientIsReported) {
   FakeCudaDriver driver({});
@@ -284,7 +327,7 @@ TEST(CudaDevice, CopiesCompleteWhileAGradientIsReported) {
     const auto first = *device->AllocateHost(100), second = *device->AllocateHost(100);
     const std::span<float> gradient = driver.Allocate(0, 100);
     Completions reported, copied;
-    device->CopyGradient(1, gradient, nullptr, first->floats(),
+    device->CopyGradient(1, gradient, Place(), first->floats(),
                          [&, done = reported.Callback()](KeyId key, absl::StatusOr<float> largest) {
                            released.get_future().wait();
                            done(key, largest.status());
