@@ -17,18 +17,6 @@
 
 namespace slimps {
 
-namespace {
-
-// Returns the part of a round's communication during which the training thread did not wait.
-absl::Duration OverlapOf(SteadyTime first_push, SteadyTime last_arrival, absl::Duration waited) {
-  if (first_push == SteadyTime::InfiniteFuture() || last_arrival <= first_push) {
-    return absl::ZeroDuration();
-  }
-  return std::max(absl::ZeroDuration(), last_arrival - first_push - waited);
-}
-
-}  // namespace
-
 WeightExchange::WeightExchange(KVStore* store, std::span<const Parameter> parameters,
                                std::vector<NextTensor> tensors, const ExchangeOptions& options,
                                std::shared_ptr<BackupModel> backup,
@@ -159,7 +147,7 @@ absl::Status WeightExchange::ExchangeRound() {
     next_->Fail(taken);  // what comes later belongs to this step
     return taken;
   }
-  if (options_.overlap_forward) SLIMPS_RETURN_IF_ERROR(next_->AwaitWritten(Deadline()));
+  SLIMPS_RETURN_IF_ERROR(AwaitForward());
   SLIMPS_RETURN_IF_ERROR(next_->AwaitCopied(Deadline()));  // mostly long over: backward came after
   bool measuring = false;
   SteadyTime first_push;
@@ -179,12 +167,14 @@ absl::Status WeightExchange::ExchangeRound() {
   if (backup_ != nullptr) SLIMPS_RETURN_IF_ERROR(AwaitLoans());
   next_->Publish();
   former_push_ = std::exchange(newest_push_, first_push);
-  if (options_.overlap_forward) {
-    if (backup_ != nullptr) SLIMPS_RETURN_IF_ERROR(next_->AwaitMade(Deadline()));
-  } else {
-    const absl::Status written = AwaitWritten();
-    if (!written.ok()) next_->Fail(written);  // no parameter is written any more
-    SLIMPS_RETURN_IF_ERROR(written);
+  if (backup_ != nullptr || !options_.overlap_forward) {
+    const absl::Status ready = Await("EndStep", [&](SteadyTime deadline) {
+      return options_.overlap_forward ? next_->AwaitMade(deadline) : next_->AwaitWritten(deadline);
+    });
+    if (!ready.ok()) next_->Fail(ready);  // no parameter is written any more
+    SLIMPS_RETURN_IF_ERROR(ready);
+    backup_ == nullptr ? NoteOverlap(newest_push_, iteration_)
+                       : NoteOverlap(former_push_, iteration_ - 1);
   }
   is_written_ = true;
   finished_ = iteration_;
@@ -196,26 +186,39 @@ absl::Status WeightExchange::ExchangeRound() {
   return pusher_.AwaitNorm();  // another worker may have heard it first
 }
 
-absl::Status WeightExchange::AwaitWritten() {
+absl::Status WeightExchange::Await(const char* call,
+                                   absl::FunctionRef<absl::Status(SteadyTime deadline)> wait) {
   const TraceSpan span(TraceStage::kWait, {"", 0, static_cast<uint64_t>(iteration_)});
-  const Activity::Call noted(store_->activity(), "EndStep");
+  const Activity::Call noted(store_->activity(), call);
   const SteadyTime start = options_.clock->Now();
-  const absl::Status written = next_->AwaitWritten(start + options_.timeout);
+  const absl::Status awaited = wait(start + options_.timeout);
   const absl::Duration waited = options_.clock->Now() - start;
   times_.wait += waited;
-  times_.overlap += backup_ == nullptr
-                        ? OverlapOf(newest_push_, next_->last_arrival(iteration_), waited)
-                        : OverlapOf(former_push_, next_->last_arrival(iteration_ - 1), waited);
-  return written;
+  waited_ += waited;
+  return awaited;
+}
+
+absl::Status WeightExchange::AwaitForward() {
+  if (!options_.overlap_forward) return absl::OkStatus();
+  SLIMPS_RETURN_IF_ERROR(
+      Await("EndStep", [&](SteadyTime deadline) { return next_->AwaitWritten(deadline); }));
+  if (backup_ == nullptr) {
+    NoteOverlap(std::exchange(newest_push_, SteadyTime::InfiniteFuture()), finished_);
+  }
+  return absl::OkStatus();
+}
+
+void WeightExchange::NoteOverlap(SteadyTime first_push, int64_t version) {
+  const SteadyTime last_arrival = next_->last_arrival(version);
+  const absl::Duration waited = std::exchange(waited_, absl::ZeroDuration());
+  if (first_push == SteadyTime::InfiniteFuture() || last_arrival <= first_push) return;
+  times_.overlap += std::max(absl::ZeroDuration(), last_arrival - first_push - waited);
 }
 
 absl::Status WeightExchange::AwaitWeights(size_t index) {
   if (!options_.overlap_forward) return absl::OkStatus();
-  const Activity::Call noted(store_->activity(), "EndStep");
-  const SteadyTime start = options_.clock->Now();
-  const absl::Status written = next_->AwaitWritten(index, start + options_.timeout);
-  times_.wait += options_.clock->Now() - start;
-  return written;
+  return Await("EndStep",
+               [&](SteadyTime deadline) { return next_->AwaitWritten(index, deadline); });
 }
 
 absl::Status WeightExchange::SetMemory(size_t index, std::span<float> values) {
@@ -261,7 +264,7 @@ Clipping WeightExchange::clipping() const {
 }
 
 absl::Status WeightExchange::Drain() {
-  if (options_.overlap_forward) SLIMPS_RETURN_IF_ERROR(next_->AwaitWritten(Deadline()));
+  SLIMPS_RETURN_IF_ERROR(AwaitForward());
   {
     MutexLock lock(&mutex_);
     if (backup_ != nullptr && has_gone_on_ && finished_ != iteration_) {
@@ -272,14 +275,9 @@ absl::Status WeightExchange::Drain() {
     SLIMPS_RETURN_IF_ERROR(pusher_.AwaitNorm());
   }
   if (backup_ == nullptr) return store_->Wait();
-  const TraceSpan span(TraceStage::kWait, {"", 0, static_cast<uint64_t>(finished_)});
-  const Activity::Call noted(store_->activity(), "Drain");
-  const SteadyTime start = options_.clock->Now();
-  SLIMPS_RETURN_IF_ERROR(backup_->Drain(finished_, Deadline()));
-  const absl::Duration waited = options_.clock->Now() - start;
-  times_.wait += waited;
-  times_.overlap += OverlapOf(newest_push_, next_->last_arrival(finished_), waited);
-  newest_push_ = SteadyTime::InfiniteFuture();
+  SLIMPS_RETURN_IF_ERROR(
+      Await("Drain", [&](SteadyTime deadline) { return backup_->Drain(finished_, deadline); }));
+  NoteOverlap(std::exchange(newest_push_, SteadyTime::InfiniteFuture()), finished_);
   is_written_ = false;
   SLIMPS_RETURN_IF_ERROR(next_->AwaitCopied(Deadline()));
   for (size_t i = 0; i < parameters_.size(); ++i) next_->Write(i, backup_->Global(i), backup_);

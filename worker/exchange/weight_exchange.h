@@ -27,6 +27,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -178,7 +179,13 @@ class WeightExchange final {
   absl::Status AwaitLoans();
   // Returns what the local step's gradient is multiplied by, as the newest known mean gradient was.
   double LocalScale() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status AwaitWritten();
+  // Runs a wait of the training thread, and counts how long it took.
+  absl::Status Await(const char* call, absl::FunctionRef<absl::Status(SteadyTime deadline)> wait);
+  // With overlap_forward: awaits what the step before has left to AwaitWeights.
+  absl::Status AwaitForward();
+  // Counts the part of a round's communication during which the training thread did not wait. Its
+  // first push and the version of its weights say which.
+  void NoteOverlap(SteadyTime first_push, int64_t version);
   SteadyTime Deadline() const { return options_.clock->Now() + options_.timeout; }
 
   KVStore* const store_;
@@ -194,6 +201,7 @@ class WeightExchange final {
   SteadyTime newest_push_ = SteadyTime::InfiniteFuture();
   SteadyTime former_push_ = SteadyTime::InfiniteFuture();
   ExchangeTimes times_;
+  absl::Duration waited_;  // of times_.wait, since a round's overlap was counted
 
   mutable Mutex mutex_;                               // of a step's pushes
   bool early_ ABSL_GUARDED_BY(mutex_) = false;        // what is pushed goes on at once

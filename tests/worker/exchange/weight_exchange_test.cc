@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/exchange/weight_exchange.h"
 
+#include <algorithm>
+#include <atomic>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "compress/codec/codec.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/base/clock.h"
 #include "proto/learning_rate.h"
 #include "tests/worker/trainer/fake_store.h"
 
@@ -155,6 +159,51 @@ TEST(WeightExchange, SpareMemoryIsWrittenDuringBackwardAndExchangedAtTheStepsEnd
       }
       EXPECT_THAT(std::string(exchange.SetMemory(0, {weights.data(), 1}).message()),
                   HasSubstr("parameter a: memory of 1 elements; expected 2"));
+    }
+  }
+}
+
+class SteppedClock final : public Clock {
+ public:
+  SteadyTime Now() const override { return SteadyTime() + absl::Milliseconds(now_ms_.load()); }
+  absl::Time WallNow() const override { return absl::UnixEpoch(); }
+  void Advance() { now_ms_ += 5; }
+
+ private:
+  std::atomic<int> now_ms_{0};
+};
+
+// A round goes on for 5 ms, from the push of one gradient to the arrival of the other's weights.
+TEST(WeightExchange, WhatGoesOnWhileNobodyWaitsIsOverlap) {
+  for (const bool backup : {false, true}) {
+    for (const bool overlap : {false, true}) {
+      SteppedClock clock;
+      FakeServer server(1);
+      Worker worker(&server, 0, {1, 2});
+      ExchangeOptions options = backup ? WithBackup() : ExchangeOptions();
+      options.overlap_forward = overlap;
+      options.clock = &clock;
+      ASSERT_TRUE(worker.Start(options).ok());
+      const std::vector<float> a = {4, 8}, b = {1};
+      for (int step = 1; step <= 3; ++step) {
+        ASSERT_TRUE(worker.exchange->BeginStep().ok());
+        worker.exchange->OnGradient(0, a);
+        clock.Advance();
+        worker.exchange->OnGradient(1, b);
+        for (const char* name : {"a ", "b "}) {
+          const std::string arrived = absl::StrCat("arrived ", name, step);
+          while (std::ranges::count(worker.store.events(), arrived) == 0) {
+            std::this_thread::yield();
+          }
+        }
+        ASSERT_TRUE(worker.exchange->EndStep().ok());
+        for (const size_t index : {0, 1}) {
+          ASSERT_TRUE(worker.exchange->AwaitWeights(index).ok());
+        }
+      }
+      ASSERT_TRUE(worker.exchange->Drain().ok());
+      EXPECT_EQ(worker.exchange->times().overlap, absl::Milliseconds(15)) << backup << overlap;
+      EXPECT_EQ(worker.exchange->times().wait, absl::ZeroDuration());
     }
   }
 }
