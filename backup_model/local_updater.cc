@@ -77,6 +77,7 @@ absl::StatusOr<LocalUpdater> LocalUpdater::Create(const LocalUpdaterOptions& opt
   const UpdateOptions& update = options.update;
   SLIMPS_RETURN_IF_ERROR(CheckNotNegative("learning_rate", options.learning_rate));
   SLIMPS_RETURN_IF_ERROR(CheckNotNegative("loc_lr", options.loc_lr.value_or(0)));
+  SLIMPS_RETURN_IF_ERROR(CheckNotNegative("own_weight", options.own_weight));
   SLIMPS_RETURN_IF_ERROR(CheckNotNegative("weight_decay", update.weight_decay));
   SLIMPS_RETURN_IF_ERROR(CheckNotNegative("clip_gradient", update.clip));
   SLIMPS_RETURN_IF_ERROR(CheckNotNegative("momentum", update.momentum));
@@ -113,7 +114,8 @@ absl::StatusOr<LocalUpdater> LocalUpdater::Create(const LocalUpdaterOptions& opt
 LocalUpdater::LocalUpdater(const LocalUpdaterOptions& options)
     : options_(options),
       follow_{
-          .own_weight = options.loc_lr.has_value() ? *options.loc_lr / options.learning_rate : 1,
+          .own_weight = options.loc_lr.has_value() ? *options.loc_lr / options.learning_rate
+                                                   : options.own_weight,
           .look_ahead = options.look_ahead},
       arena_(std::make_shared<const WorkArena>(options.threads)) {}
 

@@ -59,6 +59,8 @@ struct LocalUpdaterOptions {
   // step. The part of the step that continues the servers' momentum uses the global rate all the
   // same.
   std::optional<double> loc_lr;
+  // Without a loc_lr: that proportion.
+  double own_weight = 1;
   // How much of the step after the predicted one, by momentum alone, is taken in advance. 0: none;
   // 1: all, as in Nesterov's method. Used with kServers and a momentum without nesterov. It damps
   // what the other workers' gradients, which the prediction misses, would excite.
@@ -122,7 +124,7 @@ class LocalUpdater final {
   void Update(UpdatePass pass, const UpdateStep& plan, const UpdateBlock& block) const;
 
   LocalUpdaterOptions options_;
-  FollowOptions follow_;  // own_weight: loc_lr / learning_rate
+  FollowOptions follow_;
   std::shared_ptr<const WorkArena> arena_;
 };
 

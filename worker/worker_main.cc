@@ -94,7 +94,9 @@ DEFINE_string(backup_model, "off", "on: compute while weights are under way, one
 DEFINE_string(local_optimizer, "server",
               "what the backup model steps by: server (as the servers do, with their momentum), or "
               "sgd, momentum or adam (this worker's gradients alone)");
-DEFINE_double(loc_lr, kDefaults.loc_lr, "the backup model's learning rate; 0: that of --lr");
+DEFINE_double(loc_lr, kDefaults.loc_lr,
+              "the backup model's learning rate; 0: that of --lr, and half of it for "
+              "--optimizer=sgd beside other workers");
 DEFINE_string(kvstore, "dist_sync", "dist_sync, dist_async or dist_ssp");
 DEFINE_int64(staleness, kStoreDefaults.staleness,
              "dist_ssp: how many rounds a worker may be ahead of the slowest; worker 0's counts");

@@ -216,6 +216,7 @@ TEST(LocalUpdater, OptionsOutOfRangeAreRefusedByName) {
       {{.learning_rate = -1}, "learning_rate"},
       {{.learning_rate = nan}, "learning_rate"},
       {{.loc_lr = -0.1}, "loc_lr"},
+      {{.own_weight = -0.1}, "own_weight"},
       {{.look_ahead = -0.1}, "look_ahead"},
       {{.look_ahead = 1.5}, "look_ahead"},
       {{.update = {.momentum = -0.9}}, "momentum"},

@@ -50,7 +50,8 @@ typedef struct slimps_exchange_settings {
                               is under way; 0: a step waits for its round */
   int32_t skip_non_finite; /* 1: a gradient with NaN or infinity contributes nothing; 0: it ends the
                               step with an error */
-  double local_lr;         /* learning rate of the backup model's step; 0: the optimizer's */
+  double local_lr;         /* learning rate of the backup model's step; 0: the optimizer's, and half
+                              of it for SGD without momentum beside other workers */
   double timeout_s;        /* for one wait for weights; 0: a little longer than slimps_timeout */
   double clip_norm;        /* slimps_exchange_set_clip_norm; 0: none. Since 1.10 */
   int32_t overlap_forward; /* 1: a step's end does not wait for weights, and

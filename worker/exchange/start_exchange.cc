@@ -123,9 +123,15 @@ LocalUpdaterOptions LocalStepOf(const wire::OptimizerSpec& optimizer, const KVSt
   // the workers is N times their mean.
   update.scale *= treatment.grad_scale;
   if (!optimizer.average()) update.scale *= store.num_workers();
-  if (treatment.codec == nullptr || update.kind != UpdateKind::kSgd) return updater;
-  const std::optional<MomentumRule> momentum = treatment.codec->Momentum(treatment.grad_scale);
-  if (!momentum.has_value()) return updater;
+  if (update.kind != UpdateKind::kSgd) return updater;
+  std::optional<MomentumRule> momentum;
+  if (treatment.codec != nullptr) momentum = treatment.codec->Momentum(treatment.grad_scale);
+  if (!momentum.has_value()) {
+    // Workers' own steps lead them away from each other. Half of them keeps plain SGD as stable as
+    // it is without a round of lag (docs/tuning.md).
+    if (update.momentum == 0 && store.num_workers() > 1) updater.own_weight = 0.5;
+    return updater;
+  }
   // The codec sends momentum, not gradients, so the weights do not show the momentum of the next
   // step.
   updater.moments = Moments::kOwn;

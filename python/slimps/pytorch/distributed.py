@@ -42,7 +42,8 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
                       False: step() waits for the round
     local_lr          learning rate of the backup model's step for group 0. Other groups' rates, and
                       later changes, keep the same proportion to the optimizer's rates. None: the
-                      optimizer's rates
+                      optimizer's rates, and half of them for SGD without momentum beside other
+                      workers
     overlap_forward   True: step() returns before the weights have come, and each module of the
                       model waits for its own parameters before its forward pass, front layers
                       first. Needs the model as named_parameters, not compiled, without node_first.

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -370,6 +371,23 @@ TEST(LocalStepOf, LooksAheadTheFurtherTheLessItKnows) {
     FakeServer server(static_cast<uint32_t>(workers));
     EXPECT_EQ(LocalStepOf(spec, FakeStore(&server, 0)).look_ahead, ahead) << workers;
   }
+}
+
+TEST(LocalStepOf, IsHalfOfPlainSgdBesideOtherWorkers) {
+  wire::OptimizerSpec spec = Sgd();
+  for (const auto& [momentum, workers, weight] :
+       {std::tuple(0.0, 1u, 1.0), std::tuple(0.0, 2u, 0.5), std::tuple(0.0, 8u, 0.5),
+        std::tuple(0.9, 2u, 1.0)}) {
+    spec.set_momentum(momentum);
+    FakeServer server(workers);
+    EXPECT_EQ(LocalStepOf(spec, FakeStore(&server, 0)).own_weight, weight) << workers;
+  }
+  spec.set_momentum(0);
+  FakeServer server(2);
+  FakeStore store(&server, 0);
+  const auto dgc = MakeCodec(*ParseCodecSpec("dgc"));
+  store.set_codec(dgc->get());
+  EXPECT_EQ(LocalStepOf(spec, store).own_weight, 1) << "the codec has a momentum";
 }
 
 TEST(LocalStepOf, IsTheServersOptimizer) {
