@@ -160,6 +160,7 @@ class TablesTest(unittest.TestCase):
             "results": [
                 {
                     "codec": "a",
+                    "gradient": "drawn",
                     "threads": 1,
                     "isa": "avx2",
                     "encode_ms": 1.0,

@@ -164,7 +164,7 @@ class FlagsTest(unittest.TestCase):
             "--ops",
             "encode,decode_add",
             "--elements",
-            "8Ki,4097",
+            "4097,300Ki",
             "--threads",
             "1,2",
             "--isa",
@@ -174,13 +174,29 @@ class FlagsTest(unittest.TestCase):
             {"1bit:scaling=none,threshold=0.25", "2bit"}, {entry["codec"] for entry in results}
         )
         self.assertEqual(
-            {("encode", 8192), ("encode", 4097), ("decode_add", 8192), ("decode_add", 4097)},
-            {(entry["op"], entry["elements"]) for entry in results},
+            {
+                (op, elements, threads, "scalar")
+                for op in ("encode", "decode_add")
+                for elements, threads in ((4097, 1), (300 << 10, 1), (300 << 10, 2))
+            },
+            {(entry["op"], entry["elements"], entry["threads"], entry["isa"]) for entry in results},
         )
-        self.assertEqual(
-            {(1, "scalar"), (2, "scalar")}, {(entry["threads"], entry["isa"]) for entry in results}
+        self.assertEqual(12, len(results))
+
+    def test_several_threads_take_partitions_of_256_ki_elements(self):
+        results = bench_json(
+            *["--quick", "--codecs", "1bit", "--ops", "encode,encode_ef,decode_add,aggregate"],
+            *["--elements", "600Ki", "--threads", "1,2", "--isa", "scalar", "--workers", "2"],
+        )[0]["results"]
+        self.assertEqual(8, len(results))
+        blocks = 600 // 4
+        for entry in results:
+            headers = 16 * (1 if entry["threads"] == 1 else 3)
+            self.assertEqual((600 << 10) // 8 + 4 * blocks + headers, entry["payload_bytes"])
+        self.assertIn(
+            'several --threads take tensors of over 256Ki elements',
+            self.refused("--quick", "--elements", "256Ki", "--threads", "2"),
         )
-        self.assertEqual(16, len(results))
 
     def test_phases_are_measured_of_codecs_that_have_them(self):
         arguments = ["--quick", "--codecs", "1bit,thc,powersgd:rank=2", "--ops", "phases"]
@@ -302,19 +318,33 @@ class FlagsTest(unittest.TestCase):
 
 class ModelTest(unittest.TestCase):
     def test_resnet50_has_its_known_size_and_every_row_its_times(self):
-        model, result = bench_json("--quick", "--table", "resnet50", "--codecs", "signsgd,topk")
-        self.assertEqual(
-            {"name": "resnet50", "elements": 25557032, "partitions": 169}, model["table"]
+        model, result = bench_json(
+            "--quick", "--table", "resnet50", "--codecs", "signsgd,topk,threshold"
         )
-        self.assertEqual(["signsgd", "topk"], [entry["codec"] for entry in model["results"]])
+        self.assertEqual(
+            {"name": "resnet50", "elements": 25557032, "partitions": 230}, model["table"]
+        )
+        self.assertEqual(
+            [
+                (codec, gradient)
+                for gradient in ("drawn", "recorded")
+                for codec in ("signsgd", "topk", "threshold")
+            ],
+            [(entry["codec"], entry["gradient"]) for entry in model["results"]],
+        )
         for entry in model["results"]:
             self.assertEqual(
-                ["codec", "spec", "threads", "isa", "encode_ms", "decode_ms", "payload_bytes"],
+                ["codec", "spec", "gradient", "threads", "isa"]
+                + ["encode_ms", "decode_ms", "payload_bytes"],
                 list(entry),
             )
             self.assertGreater(entry["encode_ms"], 0)
             self.assertGreater(entry["decode_ms"], 0)
         self.assertIn(" 273 ", result.stdout)  # top-k on a V100
+        # What a threshold sends depends on the values; signs always take one bit each.
+        sizes = [entry["payload_bytes"] for entry in model["results"]]
+        self.assertEqual(sizes[0], sizes[3])
+        self.assertNotAlmostEqual(1, sizes[5] / sizes[2], delta=0.05)
 
     def test_other_models_have_theirs(self):
         model = bench_json("--quick", "--table", "alexnet", "--codecs", "signsgd")[0]

@@ -59,9 +59,14 @@ def codec_parser():
         help="of %s (all but phases)" % ", ".join(codec_tables.OPERATIONS),
     )
     parser.add_argument(
-        "--elements", default="", metavar="LIST", help="sizes, such as 64Ki,1Mi (64Ki,1Mi,16Mi)"
+        "--elements", default="", metavar="LIST", help="sizes (64Ki,256Ki,1Mi,16Mi)"
     )
-    parser.add_argument("--threads", default="", metavar="LIST", help="numbers of threads (1)")
+    parser.add_argument(
+        "--threads",
+        default="",
+        metavar="LIST",
+        help="numbers of threads (1); several take partitions of 256 Ki elements, one each at a time",
+    )
     parser.add_argument(
         "--isa",
         default="",
@@ -75,8 +80,8 @@ def codec_parser():
         "--table",
         default="",
         metavar="MODEL",
-        help="a model, such as resnet50 or vgg16: instead, how long its whole gradient takes (with "
-        "--codecs, --threads and --isa, the best one if not given)",
+        help="a model, such as resnet50 or vgg16: instead, how long its whole gradient takes, drawn "
+        "and as recorded (with --codecs, --threads and --isa, the best one if not given)",
     )
     parser.add_argument("--program", metavar="FILE", help="a bench_codec that is built already")
     return parser

@@ -31,7 +31,7 @@
 DEFINE_string(codecs, "", "labels or specs; all if empty");
 DEFINE_string(ops, "",
               "encode_ef, encode, decode_add, aggregate, levels, phases; all but phases if empty");
-DEFINE_string(elements, "", "sizes, such as 64Ki,1Mi; 64Ki,1Mi,16Mi if empty");
+DEFINE_string(elements, "", "sizes, such as 64Ki,1Mi; 64Ki,256Ki,1Mi,16Mi if empty");
 DEFINE_string(threads, "", "numbers of threads; 1 if empty");
 DEFINE_string(isa, "", "scalar, avx2, avx512; avx2 and the best that runs here if empty");
 DEFINE_string(workers, "", "payloads that aggregate sums; 1,2,4,8,16 if empty");
@@ -203,7 +203,8 @@ int MeasureCases() {
   return gatherer.failed() ? 1 : 0;
 }
 
-// Measures the whole gradient of a model, one row per codec.
+// Measures the whole gradient of a model: for each codec one row with drawn numbers and one with
+// what was recorded.
 int MeasureModel() {
   const absl::StatusOr<std::vector<Case>> cases = MakeModelCases(FLAGS_table, Lists());
   if (!cases.ok()) return Fail(cases.status());
@@ -212,24 +213,27 @@ int MeasureModel() {
   const absl::StatusOr<ModelShape> model = FindModel(FLAGS_table);
   if (!model.ok()) return Fail(model.status());
   const std::vector<ModelTensor>& tensors = model->tensors;
-  BenchData data(SizeOf(tensors).elements);
   std::vector<ModelMeasurement> measurements;
   bool failed = false;
-  for (const Case& c : *cases) {
-    WarnOfThreads(c.threads);
-    const Team team(c.threads);
-    const auto times =
-        TimeModel(tensors, c.setting, *c.kernels, team, FLAGS_quick ? 1 : kModelRounds, data);
-    std::fprintf(stderr, "[%zu/%zu] %s: ", static_cast<size_t>(&c - cases->data()) + 1,
-                 cases->size(), c.setting.label.c_str());
-    if (!times.ok()) {
-      std::fprintf(stderr, "failed: %s\n", times.status().ToString().c_str());
-      failed = true;
-      continue;
+  size_t done = 0;
+  for (const GradientSource source : {GradientSource::kDrawn, GradientSource::kRecorded}) {
+    BenchData data = ModelData(tensors, source);
+    for (const Case& c : *cases) {
+      WarnOfThreads(c.threads);
+      const Team team(c.threads);
+      const auto times =
+          TimeModel(tensors, c.setting, *c.kernels, team, FLAGS_quick ? 1 : kModelRounds, data);
+      std::fprintf(stderr, "[%zu/%zu] %s, %s: ", ++done, 2 * cases->size(), c.setting.label.c_str(),
+                   std::string(GradientName(source)).c_str());
+      if (!times.ok()) {
+        std::fprintf(stderr, "failed: %s\n", times.status().ToString().c_str());
+        failed = true;
+        continue;
+      }
+      std::fprintf(stderr, "encode %.1f ms, decode %.1f ms\n", 1e3 * times->encode_seconds,
+                   1e3 * times->decode_seconds);
+      measurements.push_back({c, source, *times});
     }
-    std::fprintf(stderr, "encode %.1f ms, decode %.1f ms\n", 1e3 * times->encode_seconds,
-                 1e3 * times->decode_seconds);
-    measurements.push_back({c, *times});
   }
   const absl::Status written = Write(ModelReportJson(FLAGS_table, SizeOf(tensors), measurements));
   if (!written.ok()) return Fail(written);

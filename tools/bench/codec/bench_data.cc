@@ -5,11 +5,10 @@
 #include <cmath>
 #include <cstring>
 #include <numbers>
+#include <utility>
 
 namespace slimps {
 namespace {
-
-constexpr size_t kShiftElements = 64;  // whole cache lines
 
 // SplitMix64: cheap and good enough for test data.
 class Random final {
@@ -27,9 +26,11 @@ class Random final {
   uint64_t state_;
 };
 
-// Fills with normally distributed numbers (Box-Muller), none of them 0.
-void FillNormal(std::span<float> values, uint64_t seed) {
-  Random random(seed);
+// Returns normally distributed numbers (Box-Muller), none of them 0.
+AlignedBuffer Normal(size_t elements) {
+  AlignedBuffer buffer = AlignedBuffer::OfFloats(elements);
+  const std::span<float> values = buffer.floats();
+  Random random(1);
   for (size_t i = 0; i < values.size(); i += 2) {
     const double radius = std::sqrt(-2 * std::log(random.Next()));
     const double angle = 2 * std::numbers::pi * random.Next();
@@ -39,20 +40,21 @@ void FillNormal(std::span<float> values, uint64_t seed) {
   for (float& value : values) {
     if (value == 0) value = 1e-6f;
   }
+  return buffer;
 }
 
 }  // namespace
 
-BenchData::BenchData(size_t max_elements)
-    : gradient_(AlignedBuffer::OfFloats(max_elements + kShifts * kShiftElements)) {
-  FillNormal(gradient_.floats(), 1);
+BenchData::BenchData(size_t max_elements) : BenchData(Normal(max_elements + kSpareElements)) {}
+
+BenchData::BenchData(AlignedBuffer gradient) : gradient_(std::move(gradient)) {
   for (const float value : gradient_.floats()) {
     gradient_bound_ = std::max(gradient_bound_, std::fabs(value));
   }
 }
 
-BenchData::Gradient BenchData::OfRound(size_t elements, uint64_t round) const {
-  return {.values = gradient_.floats().subspan(round % kShifts * kShiftElements, elements),
+BenchData::Gradient BenchData::OfRound(size_t elements, uint64_t round, size_t first) const {
+  return {.values = gradient_.floats().subspan(first + round % kShifts * kShiftElements, elements),
           .sign = round / kShifts % 2 == 0 ? 1.0f : -1.0f};
 }
 

@@ -31,20 +31,26 @@ class BenchData final {
     kSlots,
   };
 
-  // A round's gradient, `sign` * `values`. All rounds use the same normally distributed numbers,
-  // but an element gets another number in every round, so that residuals change as in training.
-  // Over 2 * kShifts rounds the gradients of an element add up to 0.
+  // A round's gradient, `sign` * `values`. All rounds use the same numbers, but an element gets
+  // another number in every round, so that residuals change as in training. Over 2 * kShifts rounds
+  // the gradients of an element add up to 0.
   struct Gradient {
     std::span<const float> values;
     float sign = 1;
   };
   static constexpr size_t kShifts = 64;
+  static constexpr size_t kShiftElements = 64;                        // whole cache lines
+  static constexpr size_t kSpareElements = kShifts * kShiftElements;  // behind a tensor, for shifts
 
-  // Makes the memory for tensors of at most `max_elements`.
+  // Draws normally distributed numbers for tensors of at most `max_elements` in all.
   explicit BenchData(size_t max_elements);
 
-  // Returns the gradient of a tensor in a round. REQUIRES: elements <= max_elements.
-  Gradient OfRound(size_t elements, uint64_t round) const;
+  // Takes these numbers. kSpareElements behind each tensor stand for the shifts.
+  explicit BenchData(AlignedBuffer gradient);
+
+  // Returns the gradient of a tensor in a round. `first`: where its numbers begin.
+  // REQUIRES: there are first + elements + kSpareElements numbers.
+  Gradient OfRound(size_t elements, uint64_t round, size_t first = 0) const;
 
   // Returns the largest absolute value of all gradients' elements.
   float gradient_bound() const { return gradient_bound_; }

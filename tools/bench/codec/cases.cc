@@ -11,6 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "compress/codec/options.h"
 #include "proto/base/status_macros.h"
+#include "tools/bench/codec/encoding.h"
 #include "tools/bench/models/models.h"
 
 namespace slimps {
@@ -108,6 +109,12 @@ bool Measured(const CodecSetting& setting, Operation operation, const CaseLists&
   return !lists.codecs.empty() || setting.label == kAggregated;
 }
 
+// True if an operation has partitions for several threads.
+bool HasSeveral(Operation operation, size_t elements) {
+  return elements > kPartitionElements && operation != Operation::kPhases &&
+         operation != Operation::kLevels;
+}
+
 RowGrid MatrixOf(size_t elements) {
   return {.elements = elements,
           .row_elements = size_t{1} << static_cast<size_t>(std::bit_width(elements) / 2)};
@@ -153,7 +160,7 @@ absl::StatusOr<std::vector<Case>> MakeCases(const CaseLists& lists) {
   SLIMPS_ASSIGN_OR_RETURN(const auto kernel_sets, ParseIsa(lists.isa));
   SLIMPS_ASSIGN_OR_RETURN(const auto sizes,
                           ParseCounts("elements", lists.elements,
-                                      lists.quick ? "64Ki" : "64Ki,1Mi,16Mi", kMaxElements));
+                                      lists.quick ? "64Ki" : "64Ki,256Ki,1Mi,16Mi", kMaxElements));
   SLIMPS_ASSIGN_OR_RETURN(const auto threads,
                           ParseCounts("threads", lists.threads, "1", kMaxThreads));
   SLIMPS_ASSIGN_OR_RETURN(
@@ -167,6 +174,7 @@ absl::StatusOr<std::vector<Case>> MakeCases(const CaseLists& lists) {
         if (!Measured(setting, operation, lists)) continue;
         for (const size_t count : operation == Operation::kAggregate ? workers : alone) {
           for (const size_t thread_count : threads) {
+            if (thread_count > 1 && !HasSeveral(operation, elements)) continue;
             for (const Kernels* kernels : kernel_sets) {
               cases.push_back({setting, operation, count, elements, static_cast<int>(thread_count),
                                kernels, lists.matrix ? MatrixOf(elements) : RowGrid{}});
@@ -178,7 +186,8 @@ absl::StatusOr<std::vector<Case>> MakeCases(const CaseLists& lists) {
   }
   if (cases.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "--ops: expected one that a codec of --codecs has, got \"", lists.operations, "\""));
+        "--ops: expected one that a codec of --codecs has, got \"", lists.operations,
+        "\"; several --threads take tensors of over ", CountName(kPartitionElements), " elements"));
   }
   return cases;
 }

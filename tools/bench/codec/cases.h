@@ -35,7 +35,7 @@ struct Case {
   Operation operation = Operation::kEncode;
   size_t workers = 1;
   size_t elements = 0;
-  int threads = 1;
+  int threads = 1;  // several: each takes one partition of kPartitionElements at a time
   const Kernels* kernels = nullptr;
   RowGrid grid = {};  // no elements: the codec sees no matrix
 
@@ -47,7 +47,7 @@ struct Case {
 struct CaseLists {
   std::string codecs;      // all
   std::string operations;  // all
-  std::string elements;    // 64Ki,1Mi,16Mi; 64Ki with `quick`
+  std::string elements;    // 64Ki,256Ki,1Mi,16Mi; 64Ki with `quick`
   std::string threads;     // 1
   std::string isa;         // avx2 and the best that runs here
   std::string workers;     // 1,2,4,8,16 for aggregate; 1,4 with `quick`
@@ -55,8 +55,10 @@ struct CaseLists {
   bool matrix = false;  // tensors are matrices, as square as powers of two allow
 };
 
-// Returns every combination that makes sense, by size.
+// Returns every combination that makes sense, by size. Tensors of one partition, levels and phases
+// have no row with several threads.
 // InvalidArgument: a word of a list is unknown; names the list, the word and what was expected.
+// InvalidArgument: no combination makes sense.
 [[nodiscard]] absl::StatusOr<std::vector<Case>> MakeCases(const CaseLists& lists);
 
 // Returns the cases of a model's whole gradient: codecs with known bounds, with each number of

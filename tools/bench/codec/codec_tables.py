@@ -45,6 +45,7 @@ MODEL_SHAPE = {
     "results": [
         {
             "codec": schema.TEXT,
+            "gradient": schema.one_of(("drawn", "recorded")),
             "threads": schema.COUNT,
             "isa": schema.TEXT,
             "encode_ms": schema.NUMBER,
@@ -149,11 +150,17 @@ def codec_text(report):
 def model_rows(report):
     for row in sorted(
         report["results"],
-        key=lambda row: (row["threads"], row["isa"], row["encode_ms"] + row["decode_ms"]),
+        key=lambda row: (
+            row["threads"],
+            row["isa"],
+            row["gradient"],
+            row["encode_ms"] + row["decode_ms"],
+        ),
     ):
         v100 = V100_MS.get(row["codec"])
         yield (
             row["codec"],
+            row["gradient"],
             str(row["threads"]),
             row["isa"],
             "%.1f" % row["encode_ms"],
@@ -166,6 +173,7 @@ def model_rows(report):
 
 MODEL_HEADINGS = (
     "codec",
+    "gradient",
     "threads",
     "isa",
     "encode ms",
@@ -179,7 +187,7 @@ MODEL_HEADINGS = (
 def model_text(report):
     """Returns the table of a model's whole gradient as text for a terminal."""
     table = report["table"]
-    layout = "  %-27s %7s %7s %10s %10s %8s %8s %7s"
+    layout = "  %-27s %-8s %7s %7s %10s %10s %8s %8s %7s"
     lines = [
         "%s: %d elements in %d partitions"
         % (table["name"], table["elements"], table["partitions"]),

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Encodes one tensor round after round, to be timed.
+// Encodes a gradient round after round, to be timed: partition by partition, each on one thread.
 //
-//   SLIMPS_ASSIGN_OR_RETURN(auto encoding, Encoding::Create(setting, kernels, Feedback::kOn,
-//                                                           elements, /*threads=*/1, data));
+//   SLIMPS_ASSIGN_OR_RETURN(auto encoding,
+//                           Encoding::Create(setting, kernels, Feedback::kOn,
+//                                            CutTensor(elements, team.threads()), team, data));
 //   SLIMPS_RETURN_IF_ERROR(encoding->Run());
 #ifndef SLIMPS_TOOLS_BENCH_CODEC_ENCODING_H_
 #define SLIMPS_TOOLS_BENCH_CODEC_ENCODING_H_
@@ -11,28 +12,44 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "compress/codec/codec.h"
 #include "compress/codec/encode_run.h"
-#include "compress/codec/parallel_encode.h"
 #include "tools/bench/codec/bench_data.h"
 #include "tools/bench/codec/codec_settings.h"
+#include "tools/bench/codec/team.h"
 
 namespace slimps {
 
-enum class Feedback : uint8_t { kOff, kOn };
+// The fp32 elements of a partition unless a job says otherwise (StoreOptions::partition_bytes).
+inline constexpr size_t kPartitionElements = 256 << 10;
+
+// A part of a gradient.
+struct Partition {
+  size_t offset = 0;  // in the gradient, in elements
+  size_t elements = 0;
+  size_t numbers = 0;  // where BenchData has its numbers
+  EncodeContext context = {.key = 1};
+};
+
+// Cuts a tensor into partitions for several threads. One thread gets the whole tensor as one.
+std::vector<Partition> CutTensor(size_t elements, int threads, const RowGrid& grid = {});
+
+// With a residual or without: kOfCodec as the codec prefers.
+enum class Feedback : uint8_t { kOff, kOn, kOfCodec };
 
 // Thread-compatible. Uses the slots kResidual to kPayload of the shared data.
 class Encoding final {
  public:
-  // Encodes a few rounds first, so that the codec's states are as in training.
+  // Encodes a few rounds first, so that the codec's states are as in training. `team` outlives it.
   [[nodiscard]] static absl::StatusOr<std::unique_ptr<Encoding>> Create(
-      const CodecSetting& setting, const Kernels& kernels, Feedback feedback, size_t elements,
-      int threads, BenchData& data, const RowGrid& grid = {});
+      const CodecSetting& setting, const Kernels& kernels, Feedback feedback,
+      std::vector<Partition> partitions, const Team& team, BenchData& data);
 
-  // Encodes one round. With one thread, it runs on the caller's thread.
+  // Encodes one round.
   [[nodiscard]] absl::Status Run();
 
   // Encodes the first round again, with the states of the beginning, as another worker does that
@@ -44,35 +61,43 @@ class Encoding final {
   void Settle();
 
   const Codec& codec() const { return *codec_; }
+  std::span<const Partition> partitions() const { return partitions_; }
+  size_t elements() const { return partitions_.back().offset + partitions_.back().elements; }
 
-  // The last round's payload, valid until the next Run.
-  std::span<const std::byte> payload() const { return payload_.first(stats_.payload_bytes); }
+  // The last round's payload of a partition, valid until the next Run.
+  std::span<const std::byte> payload(size_t partition) const {
+    return parts_[partition].payload.first(parts_[partition].stats.payload_bytes);
+  }
 
-  const EncodeStats& stats() const { return stats_; }
+  // The last round's sums over all partitions.
+  EncodeStats stats() const;
 
  private:
+  // What a partition's encodings need.
+  struct Part {
+    std::span<float> residual, momentum;
+    std::span<std::byte> payload;
+    EncodeStats stats;
+    EncodeStats start;  // when the states were saved
+  };
+
   Encoding(const CodecSetting& setting, std::unique_ptr<Codec> codec, Feedback feedback,
-           size_t elements, int threads, BenchData& data, const RowGrid& grid);
+           std::vector<Partition> partitions, const Team& team, BenchData& data);
   absl::Status RunRound(uint64_t round, uint32_t worker);
+  absl::Status Encode(size_t partition, uint64_t round, uint32_t worker,
+                      EncodeWorkspace& workspace);
   void SaveStart();
   void Restore();
 
-  struct StateBounds {
-    float residual = 0, momentum = 0;
-  };
-
   const CodecSetting setting_;
   const std::unique_ptr<Codec> codec_;
-  const size_t elements_;
-  const RowGrid grid_;
+  const std::vector<Partition> partitions_;
+  const Team& team_;
   BenchData& data_;
-  const std::unique_ptr<ParallelEncoder> encoder_;  // nullptr: one thread
-  EncodeWorkspace workspace_;
+  std::vector<EncodeWorkspace> workspaces_;  // by thread
+  std::vector<Part> parts_;
   std::span<float> residual_, momentum_, residual_start_, momentum_start_;
-  std::span<std::byte> payload_;
-  EncodeStats stats_;
   double start_error2_ = 0;
-  StateBounds bounds_, start_bounds_;
   uint64_t round_ = 0;
 };
 

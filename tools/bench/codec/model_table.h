@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Times encoding and decoding of a model's whole gradient, partition by partition, as workers and
-// servers do it. This is the encode-decode table of Agarwal et al., "On the Utility of Gradient
+// servers do it. The gradient is drawn, or like a recorded one. This is the encode-decode table of Agarwal et al., "On the Utility of Gradient
 // Compression in Distributed Training Systems", MLSys 2022, table 2.
 //
+//   BenchData data = ModelData(model.tensors, GradientSource::kRecorded);
 //   SLIMPS_ASSIGN_OR_RETURN(ModelTimes times,
 //                           TimeModel(model.tensors, setting, kernels, team, /*rounds=*/5, data));
 //
@@ -11,9 +12,9 @@
 #define SLIMPS_TOOLS_BENCH_CODEC_MODEL_TABLE_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
-#include <string>
-#include <vector>
+#include <string_view>
 
 #include "absl/status/statusor.h"
 #include "tools/bench/codec/bench_data.h"
@@ -36,8 +37,16 @@ struct ModelSize {
 
 ModelSize SizeOf(std::span<const ModelTensor> tensors);
 
+// kDrawn: normally distributed. kRecorded: made from the recorded statistics of each tensor
+// (gradient_maker.h) and scaled by one factor, so that the whole has kDrawn's mean square, 1.
+enum class GradientSource : uint8_t { kDrawn, kRecorded };
+std::string_view GradientName(GradientSource source);
+
+// Makes the numbers of a model's gradient.
+BenchData ModelData(std::span<const ModelTensor> tensors, GradientSource source);
+
 // Returns medians over `rounds` rounds.
-// REQUIRES: `data` was made for at least the model's elements.
+// REQUIRES: `data` is ModelData of these tensors.
 [[nodiscard]] absl::StatusOr<ModelTimes> TimeModel(std::span<const ModelTensor> tensors,
                                                    const CodecSetting& setting,
                                                    const Kernels& kernels, const Team& team,

@@ -71,6 +71,7 @@ std::string ModelReportJson(const std::string& table, const ModelSize& size,
     const Case& c = m.measured;
     results.push_back({{"codec", c.setting.label},
                        {"spec", c.setting.spec},
+                       {"gradient", std::string(GradientName(m.source))},
                        {"threads", c.threads},
                        {"isa", std::string(c.kernels->name)},
                        {"encode_ms", 1e3 * m.times.encode_seconds},

@@ -28,6 +28,7 @@ std::string ReportJson(std::span<const Measurement> measurements);
 
 struct ModelMeasurement {
   Case measured;  // only setting, threads and kernels
+  GradientSource source = GradientSource::kDrawn;
   ModelTimes times;
 };
 

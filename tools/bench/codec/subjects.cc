@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "compress/codec/encode_run.h"
-#include "compress/codec/parallel_encode.h"
 #include "compress/format/decode.h"
 #include "compress/format/format.h"
 #include "compress/format/sum.h"
@@ -29,6 +28,7 @@ class CaseSubject : public Subject {
       : case_(c),
         team_(team),
         data_(data),
+        partitions_(CutTensor(c.elements, c.threads, c.grid)),
         references_(FindReferences(c.kernels->name)),
         reference_(data.Floats(BenchData::kReference, c.elements)) {}
 
@@ -38,20 +38,37 @@ class CaseSubject : public Subject {
  protected:
   void Add() {
     const std::span<const float> s = data_.Floats(BenchData::kReferenceSource, case_.elements);
-    team_.ForElements(case_.elements, [&](size_t first, size_t last) {
-      references_.add(s.data() + first, reference_.data() + first, last - first);
+    ForPartitions([&](size_t /*i*/, size_t first, size_t count) {
+      references_.add(s.data() + first, reference_.data() + first, count);
+    });
+  }
+
+  // Calls body(i, its first element, its elements) for each partition, on the team's threads.
+  template <typename Body>
+  void ForPartitions(const Body& body) {
+    team_.ForEach(partitions_.size(), [&](size_t i, size_t /*thread*/) {
+      body(i, partitions_[i].offset, partitions_[i].elements);
     });
   }
 
   const Case case_;
   const Team& team_;
   BenchData& data_;
+  const std::vector<Partition> partitions_;
   const References& references_;
   const std::span<float> reference_;
 };
 
 double SentFraction(const Encoding& encoding, const Case& c) {
   return static_cast<double>(encoding.stats().elements_sent) / static_cast<double>(c.elements);
+}
+
+absl::Status Validate(const Encoding& encoding) {
+  for (size_t i = 0; i < encoding.partitions().size(); ++i) {
+    SLIMPS_RETURN_IF_ERROR(ValidatePayload(encoding.codec().format(), encoding.payload(i),
+                                           encoding.partitions()[i].elements));
+  }
+  return absl::OkStatus();
 }
 
 class EncodeSubject final : public CaseSubject {
@@ -64,9 +81,9 @@ class EncodeSubject final : public CaseSubject {
   void Settle() override { encoding_->Settle(); }
   void RunReference() override {
     if (case_.operation == Operation::kEncodeWithFeedback) return Add();
-    team_.ForElements(case_.elements, [&](size_t first, size_t last) {
+    ForPartitions([&](size_t /*i*/, size_t first, size_t count) {
       // volatile, so that the compiler cannot drop the unused sum.
-      volatile float sum = references_.sum(reference_.data() + first, last - first);
+      volatile float sum = references_.sum(reference_.data() + first, count);
       static_cast<void>(sum);
     });
   }
@@ -86,18 +103,18 @@ class DecodeAddSubject final : public CaseSubject {
         sum_(data.Floats(BenchData::kSum, c.elements)) {}
 
   absl::Status Run() override {
-    team_.ForElements(case_.elements, [&](size_t first, size_t last) {
-      DecodeAddWith(*case_.kernels, encoding_->codec().format(), encoding_->payload(),
-                    case_.elements, first, sum_.subspan(first, last - first));
+    ForPartitions([&](size_t i, size_t first, size_t count) {
+      DecodeAddWith(*case_.kernels, encoding_->codec().format(), encoding_->payload(i), count, 0,
+                    sum_.subspan(first, count));
     });
     return absl::OkStatus();
   }
   void RunReference() override {
-    team_.ForElements(case_.elements, [&](size_t first, size_t last) {
-      references_.multiply(factor_, reference_.data() + first, last - first);
+    ForPartitions([&](size_t /*i*/, size_t first, size_t count) {
+      references_.multiply(factor_, reference_.data() + first, count);
     });
   }
-  size_t payload_bytes() const override { return encoding_->payload().size(); }
+  size_t payload_bytes() const override { return encoding_->stats().payload_bytes; }
   double sent_fraction() const override { return SentFraction(*encoding_, case_); }
 
  private:
@@ -106,53 +123,74 @@ class DecodeAddSubject final : public CaseSubject {
   volatile float factor_ = 1;  // volatile, so that the compiler cannot use the value
 };
 
+// One worker's payloads, by partition.
+using Payloads = std::vector<AlignedBuffer>;
+
 // A server's work on a complete round: the payloads' sum and SGD with momentum. Two buffers of
 // weights take turns, as a server's versions do.
 class AggregateSubject final : public CaseSubject {
  public:
   AggregateSubject(const Case& c, const Team& team, BenchData& data, const Encoding& encoding,
-                   std::vector<AlignedBuffer> payloads, std::shared_ptr<const Optimizer> optimizer)
+                   std::vector<Payloads> payloads, std::shared_ptr<const Optimizer> optimizer)
       : CaseSubject(c, team, data),
         payloads_(std::move(payloads)),
         sent_fraction_(SentFraction(encoding, c)),
-        optimizer_(std::move(optimizer)) {
-    for (const AlignedBuffer& payload : payloads_) {
-      views_.push_back({encoding.codec().format(), payload.bytes()});
-    }
+        optimizer_(std::move(optimizer)),
+        shares_(partitions_.size()) {
     const auto zeros = [&](BenchData::Slot slot) {
       const std::span<float> floats = data.Floats(slot, c.elements);
       std::fill(floats.begin(), floats.end(), 0.0f);
       return floats;
     };
-    input_.payloads = views_;
-    input_.combine = encoding.codec().combine();
-    input_.optimizer = optimizer_.get();
-    input_.step = optimizer_->PlanStep({.contributors = static_cast<uint32_t>(c.workers)});
-    input_.before = idle_ = zeros(BenchData::kWeights);
-    input_.after = zeros(BenchData::kNextWeights);
-    input_.state0 = zeros(BenchData::kOptimizerState);
+    const std::span<float> weights = zeros(BenchData::kWeights);
+    const std::span<float> next = zeros(BenchData::kNextWeights);
+    const std::span<float> state = zeros(BenchData::kOptimizerState);
+    for (size_t i = 0; i < shares_.size(); ++i) {
+      Share& its = shares_[i];
+      for (const Payloads& of_worker : payloads_) {
+        its.views.push_back({encoding.codec().format(), of_worker[i].bytes()});
+      }
+      const size_t first = partitions_[i].offset, count = partitions_[i].elements;
+      its.input.payloads = its.views;
+      its.input.combine = encoding.codec().combine();
+      its.input.optimizer = optimizer_.get();
+      its.input.step = optimizer_->PlanStep({.contributors = static_cast<uint32_t>(c.workers)});
+      its.input.before = its.idle = weights.subspan(first, count);
+      its.input.after = next.subspan(first, count);
+      its.input.state0 = state.subspan(first, count);
+    }
   }
 
   absl::Status Run() override {
-    team_.ForElements(case_.elements, [&](size_t first, size_t last) {
-      AggregateRoundWith(*case_.kernels, input_, first, last);
+    ForPartitions([&](size_t i, size_t /*first*/, size_t count) {
+      auto& [views, input, idle] = shares_[i];
+      AggregateRoundWith(*case_.kernels, input, 0, count);
+      const std::span<float> written = input.after;
+      input.after = idle;
+      input.before = idle = written;
     });
-    const std::span<float> written = input_.after;
-    input_.after = idle_;
-    input_.before = idle_ = written;
     return absl::OkStatus();
   }
   void RunReference() override { Add(); }
-  size_t payload_bytes() const override { return payloads_[0].size(); }
+  size_t payload_bytes() const override {
+    size_t bytes = 0;
+    for (const AlignedBuffer& payload : payloads_[0]) bytes += payload.size();
+    return bytes;
+  }
   double sent_fraction() const override { return sent_fraction_; }
 
  private:
-  const std::vector<AlignedBuffer> payloads_;
-  std::vector<PayloadView> views_;
+  // One partition's part.
+  struct Share {
+    std::vector<PayloadView> views;
+    AggregateInput input;
+    std::span<float> idle;  // the buffer that the next round overwrites
+  };
+
+  const std::vector<Payloads> payloads_;  // by worker
   const double sent_fraction_;
   const std::shared_ptr<const Optimizer> optimizer_;
-  AggregateInput input_;
-  std::span<float> idle_;  // the buffer that the next round overwrites
+  std::vector<Share> shares_;
 };
 
 class PhasesSubject final : public CaseSubject {
@@ -225,9 +263,7 @@ class LevelsSubject final : public CaseSubject {
   };
 
   LevelsSubject(const Case& c, const Team& team, BenchData& data)
-      : CaseSubject(c, team, data),
-        x_(data.Floats(BenchData::kResidual, c.elements)),
-        encoder_(c.threads > 1 ? std::make_unique<ParallelEncoder>(c.threads) : nullptr) {
+      : CaseSubject(c, team, data), x_(data.Floats(BenchData::kResidual, c.elements)) {
     data.FillAged(x_);
   }
 
@@ -238,8 +274,7 @@ class LevelsSubject final : public CaseSubject {
                                .gradient_bound = BenchData::kAgedBound,
                                .context = {.key = 1},
                                .finer = finer};
-    if (encoder_ == nullptr) return codec.Encode(input, payload, workspace_);
-    return encoder_->Encode({.codec = &codec, .input = input, .payload = payload});
+    return codec.Encode(input, payload, workspace_);
   }
 
   // Figures of payloads that differ would compare nothing.
@@ -257,7 +292,6 @@ class LevelsSubject final : public CaseSubject {
   }
 
   const std::span<float> x_;
-  const std::unique_ptr<ParallelEncoder> encoder_;  // nullptr: one thread
   EncodeWorkspace workspace_;
   std::vector<Level> levels_;
   absl::Status anew_status_;
@@ -266,15 +300,17 @@ class LevelsSubject final : public CaseSubject {
 absl::StatusOr<std::unique_ptr<Subject>> MakeAggregate(const Case& c, const Team& team,
                                                        BenchData& data,
                                                        std::unique_ptr<Encoding> encoding) {
-  std::vector<AlignedBuffer> payloads;
+  std::vector<Payloads> payloads;
   for (size_t worker = 0; worker < c.workers; ++worker) {
     const bool agreed = encoding->codec().phases() != nullptr;
     SLIMPS_RETURN_IF_ERROR(agreed ? encoding->RunFirstAs(static_cast<uint32_t>(worker))
                                   : encoding->Run());
-    AlignedBuffer copy(encoding->payload().size());
-    std::copy(encoding->payload().begin(), encoding->payload().end(), copy.bytes().begin());
-    SLIMPS_RETURN_IF_ERROR(ValidatePayload(encoding->codec().format(), copy.bytes(), c.elements));
-    payloads.push_back(std::move(copy));
+    SLIMPS_RETURN_IF_ERROR(Validate(*encoding));
+    Payloads& its = payloads.emplace_back();
+    for (size_t i = 0; i < encoding->partitions().size(); ++i) {
+      const std::span<const std::byte> payload = encoding->payload(i);
+      std::ranges::copy(payload, its.emplace_back(payload.size()).bytes().begin());
+    }
   }
   wire::OptimizerSpec spec;
   spec.set_kind(wire::OptimizerSpec::SGD);
@@ -292,20 +328,19 @@ absl::StatusOr<std::unique_ptr<Subject>> MakeSubject(const Case& c, const Team& 
                                                      BenchData& data) {
   if (c.operation == Operation::kPhases) return MakePhases(c, team, data);
   if (c.operation == Operation::kLevels) return LevelsSubject::Create(c, team, data);
-  SLIMPS_ASSIGN_OR_RETURN(const auto probe, MakeCodec(c.setting, *c.kernels));
   // The payloads to decode come from an encoding with error feedback if the codec wants a residual.
-  const bool feedback = c.operation == Operation::kEncodeWithFeedback ||
-                        (c.operation != Operation::kEncode && probe->wants_residual());
-  SLIMPS_ASSIGN_OR_RETURN(auto encoding, Encoding::Create(c.setting, *c.kernels,
-                                                          feedback ? Feedback::kOn : Feedback::kOff,
-                                                          c.elements, c.threads, data, c.grid));
+  const Feedback feedback = c.operation == Operation::kEncodeWithFeedback ? Feedback::kOn
+                            : c.operation == Operation::kEncode           ? Feedback::kOff
+                                                                          : Feedback::kOfCodec;
+  SLIMPS_ASSIGN_OR_RETURN(auto encoding,
+                          Encoding::Create(c.setting, *c.kernels, feedback,
+                                           CutTensor(c.elements, c.threads, c.grid), team, data));
   switch (c.operation) {
     case Operation::kEncodeWithFeedback:
     case Operation::kEncode:
       return std::make_unique<EncodeSubject>(c, team, data, std::move(encoding));
     case Operation::kDecodeAdd:
-      SLIMPS_RETURN_IF_ERROR(
-          ValidatePayload(encoding->codec().format(), encoding->payload(), c.elements));
+      SLIMPS_RETURN_IF_ERROR(Validate(*encoding));
       return std::make_unique<DecodeAddSubject>(c, team, data, std::move(encoding));
     case Operation::kAggregate:
       return MakeAggregate(c, team, data, std::move(encoding));

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a loop over a tensor on one or several threads. It cuts the tensor as ParallelEncoder does,
-// so that the measured operation and its reference divide their work in the same way.
+// Threads that take partitions, one each at a time, as a worker's and a server's do.
+//
+//   const Team team(/*threads=*/2);
+//   team.ForEach(partitions, [&](size_t partition, size_t thread) { ... });
 #ifndef SLIMPS_TOOLS_BENCH_CODEC_TEAM_H_
 #define SLIMPS_TOOLS_BENCH_CODEC_TEAM_H_
 
+#include <atomic>
 #include <cstddef>
-#include <functional>
-#include <memory>
+
+#include "absl/functional/function_ref.h"
+#include "compress/codec/work_arena.h"
 
 namespace slimps {
 
@@ -14,25 +18,26 @@ namespace slimps {
 class Team final {
  public:
   // REQUIRES: threads >= 1.
-  explicit Team(int threads);
-  ~Team();
-  Team(const Team&) = delete;
-  Team& operator=(const Team&) = delete;
+  explicit Team(int threads) : arena_(threads) {}
 
-  int threads() const { return threads_; }
+  int threads() const { return arena_.threads(); }
 
-  // Calls body(first, last) until all elements are covered; each `first` is a multiple of
-  // kBlockElements. With one thread it makes one call.
-  void ForElements(size_t elements, const std::function<void(size_t, size_t)>& body) const;
-
-  // Calls body(i) for i in 0 .. count - 1.
-  void ForEach(size_t count, const std::function<void(size_t)>& body) const;
+  // Calls body(i, thread) for i in 0 .. count - 1; thread < threads(). One thread is the caller's.
+  void ForEach(size_t count, absl::FunctionRef<void(size_t i, size_t thread)> body) const {
+    std::atomic<size_t> next = 0;  // publishes only itself
+    const auto take = [&](size_t thread) {
+      for (size_t i = next++; i < count; i = next++) body(i, thread);
+    };
+    if (threads() == 1) return take(0);
+    arena_.Run([&] {
+      WorkArena::ForChunks(static_cast<size_t>(threads()), 1, [&](size_t first, size_t last) {
+        for (size_t thread = first; thread < last; ++thread) take(thread);
+      });
+    });
+  }
 
  private:
-  struct Arena;  // keeps TBB out of this header
-
-  const int threads_;
-  const std::unique_ptr<Arena> arena_;
+  const WorkArena arena_;
 };
 
 }  // namespace slimps
