@@ -2,44 +2,19 @@
 #include "compress/codec/block_codec.h"
 
 namespace slimps {
-namespace {
 
-// Owned by one encoding. Several threads may call Blocks at the same time, see EncodeRun.
-class BlockRun final : public EncodeRun {
- public:
-  BlockRun(const BlockCodec& codec, const EncodeInput& input, std::span<std::byte> payload,
-           EncodeWorkspace& workspace)
-      : codec_(codec),
-        input_(input),
-        payload_(payload),
-        sums_(workspace.Take<BlockSums>(Codec::Blocks(input.gradient.size()))) {
-    codec_.BuildHeader(input_, payload_);
+EncodeStats BlockCodec::EncodePrepared(const EncodeInput& input, std::span<std::byte> payload,
+                                       EncodeWorkspace& workspace,
+                                       absl::FunctionRef<void(size_t block)> prepare) const {
+  BuildHeader(input, payload);
+  const auto sums = workspace.Take<BlockSums>(Blocks(input.gradient.size()));
+  for (size_t block = 0; block < sums.size(); ++block) {
+    prepare(block);
+    sums[block] = EncodeBlock(input, block, payload);
   }
-
-  size_t passes() const override { return 1; }
-  void Blocks(size_t /*pass*/, size_t first, size_t last) override {
-    for (size_t block = first; block < last; ++block) {
-      sums_[block] = codec_.EncodeBlock(input_, block, payload_);
-    }
-  }
-  EncodeStats Finish() override {
-    EncodeStats stats = SumOf(sums_);
-    stats.payload_bytes = codec_.MaxPayloadBytes(input_.gradient.size());
-    return stats;
-  }
-
- private:
-  const BlockCodec& codec_;
-  const EncodeInput input_;
-  const std::span<std::byte> payload_;
-  const std::span<BlockSums> sums_;
-};
-
-}  // namespace
-
-std::unique_ptr<EncodeRun> BlockCodec::Begin(const EncodeInput& input, std::span<std::byte> payload,
-                                             EncodeWorkspace& workspace) const {
-  return std::make_unique<BlockRun>(*this, input, payload, workspace);
+  EncodeStats stats = SumOf(sums);
+  stats.payload_bytes = MaxPayloadBytes(input.gradient.size());
+  return stats;
 }
 
 }  // namespace slimps

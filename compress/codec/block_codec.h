@@ -6,9 +6,9 @@
 #define SLIMPS_COMPRESS_CODEC_BLOCK_CODEC_H_
 
 #include <cstddef>
-#include <memory>
 #include <span>
 
+#include "absl/functional/function_ref.h"
 #include "compress/codec/codec.h"
 #include "compress/codec/encode_run.h"
 #include "compress/kernels/block_sums.h"
@@ -22,14 +22,21 @@ class BlockCodec : public Codec {
   // before it.
   size_t MaxPayloadBytes(size_t elements) const override = 0;
 
-  std::unique_ptr<EncodeRun> Begin(const EncodeInput& input, std::span<std::byte> payload,
-                                   EncodeWorkspace& workspace) const final;
+  EncodeStats EncodeValid(const EncodeInput& input, std::span<std::byte> payload,
+                          EncodeWorkspace& workspace) const final {
+    return EncodePrepared(input, payload, workspace, [](size_t /*block*/) {});
+  }
+
+  // Does the same, and calls prepare(block) just before each block is encoded: it may write the
+  // block's part of input.gradient, which is then still in cache.
+  EncodeStats EncodePrepared(const EncodeInput& input, std::span<std::byte> payload,
+                             EncodeWorkspace& workspace,
+                             absl::FunctionRef<void(size_t block)> prepare) const;
 
   // Writes what comes before the blocks to the front of `payload`.
   virtual void BuildHeader(const EncodeInput& input, std::span<std::byte> payload) const = 0;
 
-  // Writes the block's part of the payload and its residual. Several threads may call it for
-  // different blocks at the same time.
+  // Writes the block's part of the payload and its residual. Blocks may be encoded in any order.
   virtual BlockSums EncodeBlock(const EncodeInput& input, size_t block,
                                 std::span<std::byte> payload) const = 0;
 

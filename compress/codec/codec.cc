@@ -22,19 +22,12 @@ absl::StatusOr<EncodeStats> Codec::Encode(const EncodeInput& input, std::span<st
                                           EncodeWorkspace& workspace) const {
   // Everything is checked before anything is written: an error must leave the states alone.
   SLIMPS_RETURN_IF_ERROR(CheckArguments(input, payload.size()));
-  const size_t blocks = Blocks(input.gradient.size());
   if (!KnownEncodable(input)) {
-    if (const size_t bad = FindUnencodable(input, 0, blocks); bad != kEncodable) {
-      return DescribeUnencodable(input, bad);
-    }
+    const size_t bad = FindUnencodable(input, 0, Blocks(input.gradient.size()));
+    if (bad != kEncodable) return DescribeUnencodable(input, bad);
   }
   workspace.Reset();
-  const std::unique_ptr<EncodeRun> run = Begin(input, payload, workspace);
-  for (size_t pass = 0; pass < run->passes(); ++pass) {
-    run->Blocks(pass, 0, blocks);
-    run->EndPass(pass);
-  }
-  return run->Finish();
+  return EncodeValid(input, payload, workspace);
 }
 
 absl::StatusOr<EncodeStats> Codec::Encode(const EncodeInput& input,

@@ -11,7 +11,8 @@
 // over memory when a residual is given. Every codec does this. "none" with a residual sends g + e
 // and leaves zeros, so a raw push clears a residual.
 //
-// Thread-safe: a codec holds options only. An EncodeRun holds what one encoding needs.
+// Thread-safe: a codec holds options only. One thread runs an encoding, which needs a workspace of
+// its own.
 #ifndef SLIMPS_COMPRESS_CODEC_CODEC_H_
 #define SLIMPS_COMPRESS_CODEC_CODEC_H_
 
@@ -36,7 +37,6 @@
 namespace slimps {
 
 class Codec;
-class EncodeRun;        // compress/codec/encode_run.h
 class EncodeWorkspace;  // compress/codec/encode_run.h
 class PhasedCodec;      // compress/codec/phases.h
 struct Kernels;         // compress/kernels/kernels.h
@@ -212,15 +212,12 @@ class Codec {
   [[nodiscard]] absl::StatusOr<EncodeStats> Encode(const EncodeInput& input,
                                                    std::span<std::byte> payload) const;
 
-  // ---- The stages of Encode, for callers that run them on several threads (parallel_encode.h).
+  // ---- The parts of Encode, for codecs that wrap others and for callers that encode block by block
+  // (block_codec.h).
 
   static constexpr size_t kEncodable = std::numeric_limits<size_t>::max();
 
   static size_t Blocks(size_t elements) { return (elements + kBlockElements - 1) / kBlockElements; }
-
-  // InvalidArgument: too many elements, lengths that disagree, a grad_scale that is not finite, or
-  // a payload that is too small.
-  [[nodiscard]] absl::Status CheckArguments(const EncodeInput& input, size_t payload_bytes) const;
 
   // Returns the largest |x| that encodes and decodes to a finite number.
   float limit() const { return limit_; }
@@ -236,10 +233,10 @@ class Codec {
   // encoded.
   absl::Status DescribeUnencodable(const EncodeInput& input, size_t element) const;
 
-  // Begins one encoding. The spans of `input`, `payload` and `workspace` outlive it.
-  // REQUIRES: CheckArguments was OK and every element can be encoded.
-  virtual std::unique_ptr<EncodeRun> Begin(const EncodeInput& input, std::span<std::byte> payload,
-                                           EncodeWorkspace& workspace) const = 0;
+  // Encodes what Encode has checked.
+  // REQUIRES: lengths agree, and every element can be encoded.
+  virtual EncodeStats EncodeValid(const EncodeInput& input, std::span<std::byte> payload,
+                                  EncodeWorkspace& workspace) const = 0;
 
  protected:
   Codec(CodecSpec spec, const Kernels& kernels, float limit)
@@ -248,6 +245,10 @@ class Codec {
   const Kernels& kernels() const { return kernels_; }
 
  private:
+  // InvalidArgument: too many elements, lengths that disagree, a grad_scale that is not finite, or
+  // a payload that is too small.
+  [[nodiscard]] absl::Status CheckArguments(const EncodeInput& input, size_t payload_bytes) const;
+
   const CodecSpec spec_;
   const Kernels& kernels_;  // a constant of the program
   const float limit_;

@@ -25,7 +25,7 @@ std::span<std::byte> EncodeWorkspace::TakeBytes(size_t bytes) {
 void EncodeWorkspace::Reset() {
   used_ = 0;
   if (chunks_.size() < 2) return;
-  // One chunk replaces them all, so the next run of this size takes memory without allocating.
+  // One chunk replaces them all, so the next encoding of this size takes memory without allocating.
   size_t total = 0;
   for (const AlignedBuffer& chunk : chunks_) total += chunk.size();
   chunks_.clear();

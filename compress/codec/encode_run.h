@@ -1,17 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// EncodeRun: one encoding, in passes over fixed blocks. Several threads can share the work, and the
-// result does not depend on how many they are.
+// What encodings share: memory, a block's input, and the sum of what blocks report.
 //
-//   auto run = codec.Begin(input, payload, workspace);
-//   for (size_t pass = 0; pass < run->passes(); ++pass) {
-//     run->Blocks(pass, 0, n); run->Blocks(pass, n, blocks);  // any split, any threads
-//     run->EndPass(pass);                                     // one thread, after all Blocks
-//   }
-//   EncodeStats stats = run->Finish();
-//
-// The first pass reads the gradient and, if a residual is given, leaves x in it. Later passes read
-// that x, and the last one subtracts what was sent. So a gradient is read once, and error feedback
-// costs no pass of its own.
+// Most encodings pass over a partition block by block. The first pass reads the gradient and, if a
+// residual is given, leaves x in it. Later passes read that x, and the last one subtracts what was
+// sent. So a gradient is read once, and error feedback costs no pass of its own.
 #ifndef SLIMPS_COMPRESS_CODEC_ENCODE_RUN_H_
 #define SLIMPS_COMPRESS_CODEC_ENCODE_RUN_H_
 
@@ -27,27 +19,8 @@
 
 namespace slimps {
 
-// Thread-compatible, except that threads may call Blocks for disjoint ranges at the same time.
-class EncodeRun {
- public:
-  virtual ~EncodeRun() = default;
-
-  // Returns how many passes there are. EndPass may change this number, so ask again after each
-  // pass.
-  virtual size_t passes() const = 0;
-
-  // Does blocks [first, last) of pass `pass`.
-  virtual void Blocks(size_t pass, size_t first, size_t last) = 0;
-
-  // Ends the pass once all of its blocks are done.
-  virtual void EndPass(size_t /*pass*/) {}
-
-  // Returns the sums after the last pass. The payload is complete then.
-  virtual EncodeStats Finish() = 0;
-};
-
-// Memory for one run at a time. The next run uses it again, because touching fresh pages costs more
-// than encoding. Thread-compatible. Only the threads that may call Begin and EndPass may call Take.
+// Memory for one encoding at a time. The next one uses it again, because touching fresh pages costs
+// more than encoding. Thread-compatible.
 class EncodeWorkspace final {
  public:
   // Returns room for `count` of T: uninitialised, 64-byte aligned, valid until Reset.
@@ -68,8 +41,7 @@ class EncodeWorkspace final {
   size_t used_ = 0;                    // bytes of the last chunk
 };
 
-// Returns the sum of the blocks' sums, added in the order of the blocks and so independent of
-// threads. Leaves `payload_bytes` 0.
+// Returns the sum of the blocks' sums, added in the order of the blocks. Leaves `payload_bytes` 0.
 EncodeStats SumOf(std::span<const BlockSums> blocks);
 
 // The room that kernels need to list a block's elements: they write whole vectors.

@@ -19,6 +19,7 @@
 #include <span>
 #include <string>
 
+#include "compress/codec/block_codec.h"
 #include "compress/codec/codec.h"
 #include "compress/codec/encode_run.h"
 #include "compress/kernels/kernels.h"
@@ -51,18 +52,19 @@ class GradientCodec final : public Codec {
     return inner_->MaxPayloadBytes(elements);
   }
   std::string Warning() const override { return inner_->Warning(); }
-  std::unique_ptr<EncodeRun> Begin(const EncodeInput& input, std::span<std::byte> payload,
-                                   EncodeWorkspace& workspace) const override;
+  EncodeStats EncodeValid(const EncodeInput& input, std::span<std::byte> payload,
+                          EncodeWorkspace& workspace) const override;
 
  private:
-  class Run;
-
   bool has_momentum() const { return options_.momentum != GradientMomentum::kNone; }
   MomentumRule Rule(float grad_scale) const;
+  float ClipFactor(const EncodeInput& input) const;
+  // Clears the momentum of what the payload sends.
+  void Mask(const EncodeInput& input, std::span<const std::byte> payload) const;
 
   const GradientOptions options_;
   const std::unique_ptr<Codec> inner_;
-  const bool by_blocks_;  // inner_ is a BlockCodec
+  const BlockCodec* const by_blocks_;  // inner_ if it is a BlockCodec, else nullptr
 };
 
 }  // namespace slimps

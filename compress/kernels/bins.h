@@ -22,8 +22,7 @@ struct BinGroup {
   size_t until_cut = 0;
 };
 
-// What a group sends. Entries have no final place yet: they are written where the worst case would
-// put them.
+// What a group sends.
 struct BinGroupOut {
   std::byte* entries = nullptr;  // 1 or 2 bytes for each element of the group
   uint8_t* bitmap = nullptr;     // bits of the block where the group begins, all 0

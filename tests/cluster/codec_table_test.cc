@@ -287,8 +287,7 @@ TEST_P(EveryCodec, LargePartitionsOnSeveralThreadsGiveTheReferencesBits) {
   const ReferenceTensor tensor{
       .key = Key("w"), .layer = wire::DENSE, .value = Random(45'000, 1), .row_elements = 90};
   ClusterOptions options = Cluster(GetParam(), kSettings[0]);
-  options.store.partition_bytes =
-      4 * 20'000;  // over ParallelEncoder::kInlineBytes, and not whole blocks
+  options.store.partition_bytes = 4 * 20'000;  // not whole blocks
   options.store.encode_threads = 2;
   ReferenceTensorJob expected(tensor, {.compression = GetParam(),
                                        .partition_elements = 20'000,

@@ -24,10 +24,4 @@ size_t WarmupCodec::MaxPayloadBytes(size_t elements) const {
   return most;
 }
 
-std::unique_ptr<EncodeRun> WarmupCodec::Begin(const EncodeInput& input,
-                                              std::span<std::byte> payload,
-                                              EncodeWorkspace& workspace) const {
-  return At(input.context.round).Begin(input, payload, workspace);
-}
-
 }  // namespace slimps

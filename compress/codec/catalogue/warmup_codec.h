@@ -33,8 +33,10 @@ class WarmupCodec final : public Codec {
   Combine combine() const override { return last().combine(); }
   size_t MaxPayloadBytes(size_t elements) const override;  // the most of any step
   std::string Warning() const override { return last().Warning(); }
-  std::unique_ptr<EncodeRun> Begin(const EncodeInput& input, std::span<std::byte> payload,
-                                   EncodeWorkspace& workspace) const override;
+  EncodeStats EncodeValid(const EncodeInput& input, std::span<std::byte> payload,
+                          EncodeWorkspace& workspace) const override {
+    return At(input.context.round).EncodeValid(input, payload, workspace);
+  }
 
  private:
   const Codec& last() const { return *steps_.back(); }

@@ -124,9 +124,9 @@ class AtomoCodec final : public Codec {
   size_t MaxPayloadBytes(size_t elements) const override {
     return kLowRankHeaderBytes + sizeof(float) * (1 + elements);
   }
-  std::unique_ptr<EncodeRun> Begin(const EncodeInput& input, std::span<std::byte> payload,
-                                   EncodeWorkspace& workspace) const override {
-    return std::make_unique<AtomoRun>(kernels(), options_, input, payload, workspace);
+  EncodeStats EncodeValid(const EncodeInput& input, std::span<std::byte> payload,
+                          EncodeWorkspace& workspace) const override {
+    return AtomoRun(kernels(), options_, input, payload, workspace).Run();
   }
 
  private:

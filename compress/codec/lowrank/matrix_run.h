@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// MatrixRun: one encoding of a partition as a matrix, in two passes. The first collects x, its end
-// writes the payload, and the second counts what the payload leaves out. A partition that is no
-// matrix of use travels whole, as one row of rank 1.
+// MatrixRun: one encoding of a partition as a matrix. The first pass collects x, then the payload is
+// written, and the second pass counts what the payload leaves out. A partition that is no matrix of
+// use travels whole, as one row of rank 1.
 //
 //   class MyRun final : public MatrixRun {
 //     void Factor() override;              // writes layout_.rank and the payload
 //     void FinishBlock(size_t block, const BlockInput& in) override;
 //   };
 //
-// Owned by one encoding. Several threads may call Blocks at the same time, see EncodeRun.
+// Owned by one encoding.
 #ifndef SLIMPS_COMPRESS_CODEC_LOWRANK_MATRIX_RUN_H_
 #define SLIMPS_COMPRESS_CODEC_LOWRANK_MATRIX_RUN_H_
 
@@ -25,8 +25,10 @@
 
 namespace slimps {
 
-class MatrixRun : public EncodeRun {
+class MatrixRun {
  public:
+  virtual ~MatrixRun() = default;
+
   // `rank`: of the factors, or the most that there may be.
   MatrixRun(const Kernels& kernels, size_t rank, const EncodeInput& input,
             std::span<std::byte> payload, EncodeWorkspace& workspace)
@@ -42,39 +44,29 @@ class MatrixRun : public EncodeRun {
     std::ranges::fill(matrix_.subspan(layout_.grid.skip + input.gradient.size()), 0.0f);
   }
 
-  size_t passes() const final { return 2; }
-
-  void Blocks(size_t pass, size_t first, size_t last) final {
-    for (size_t block = first; block < last; ++block) {
+  virtual EncodeStats Run() {
+    for (size_t block = 0; block < sums_.size(); ++block) {
       const BlockInput in(input_, block);
-      if (pass == 0) {
-        sums_[block].input2 = kernels_.raw
-                                  .encode_f32(in.gradient, in.residual, input_.grad_scale,
-                                              in.elements, reinterpret_cast<std::byte*>(XOf(block)))
-                                  .input2;
-      } else {
-        FinishBlock(block, in);
-      }
+      sums_[block].input2 = kernels_.raw
+                                .encode_f32(in.gradient, in.residual, input_.grad_scale,
+                                            in.elements, reinterpret_cast<std::byte*>(XOf(block)))
+                                .input2;
     }
-  }
-
-  void EndPass(size_t pass) final {
-    if (pass != 0) return;
     if (is_matrix_) {
       Factor();
     } else {
       SendWhole();
     }
-  }
-
-  EncodeStats Finish() override {
+    for (size_t block = 0; block < sums_.size(); ++block) {
+      FinishBlock(block, BlockInput(input_, block));
+    }
     EncodeStats stats = SumOf(sums_);
     stats.payload_bytes = layout_.PayloadBytes();
     return stats;
   }
 
  protected:
-  // Sets the rank, and writes header and factors. Called by one thread.
+  // Sets the rank, and writes header and factors.
   virtual void Factor() = 0;
   // Counts the block's sums but for input2, and leaves its error in the residual.
   virtual void FinishBlock(size_t block, const BlockInput& in) = 0;
@@ -88,7 +80,7 @@ class MatrixRun : public EncodeRun {
   const std::span<std::byte> payload_;
   const std::span<BlockSums> sums_;
   const bool is_matrix_;
-  LowRankLayout layout_;           // only EndPass writes it, between passes
+  LowRankLayout layout_;           // of what the payload has
   const std::span<float> matrix_;  // x, with zeros where the partition cuts rows
 
  private:

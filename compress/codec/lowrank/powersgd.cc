@@ -43,8 +43,8 @@ class AloneRun final : public MatrixRun {
     std::ranges::fill(memory_, 0.0f);
   }
 
-  EncodeStats Finish() override {
-    EncodeStats stats = MatrixRun::Finish();
+  EncodeStats Run() override {
+    EncodeStats stats = MatrixRun::Run();
     stats.decoded_norm2 = is_matrix_ ? decoded_norm2_ : stats.input_norm2;
     return stats;
   }
@@ -132,9 +132,9 @@ class PowerSgdCodec final : public Codec, public PhasedCodec {
   size_t MaxPayloadBytes(size_t elements) const override {
     return kLowRankHeaderBytes + sizeof(float) * (1 + elements);
   }
-  std::unique_ptr<EncodeRun> Begin(const EncodeInput& input, std::span<std::byte> payload,
-                                   EncodeWorkspace& workspace) const override {
-    return std::make_unique<AloneRun>(kernels(), options_, input, payload, workspace);
+  EncodeStats EncodeValid(const EncodeInput& input, std::span<std::byte> payload,
+                          EncodeWorkspace& workspace) const override {
+    return AloneRun(kernels(), options_, input, payload, workspace).Run();
   }
 
   std::vector<AuxiliaryShape> AuxiliaryKeys(std::span<const int64_t> shape) const override {

@@ -11,7 +11,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <utility>
 
@@ -37,30 +36,16 @@ class PartitionQuantizer : public Codec {
   PayloadFormat format() const final { return PayloadFormat::kLevels; }
   bool wants_residual() const final { return feedback_ == ErrorFeedback::kOn; }
   size_t MaxPayloadBytes(size_t elements) const final { return Layout(elements).PayloadBytes(); }
-  std::unique_ptr<EncodeRun> Begin(const EncodeInput& input, std::span<std::byte> payload,
-                                   EncodeWorkspace& workspace) const final;
+  EncodeStats EncodeValid(const EncodeInput& input, std::span<std::byte> payload,
+                          EncodeWorkspace& workspace) const final;
 
+ protected:
   virtual Scaling ChooseScaling(const PartitionNorms& norms) const = 0;
 
   // Rounds one block's elements and writes them to `out`, the block's part of the payload.
   virtual BlockSums EncodeBlock(const BlockInput& in, const Rounding& rounding,
                                 const LevelsLayout& layout, uint8_t* out) const = 0;
 
-  // ---- What the run calls.
-  //
-  // Returns the norms of one block's x.
-  InputNorms MeasureBlock(const EncodeInput& input, size_t block) const;
-
-  LevelsLayout Layout(size_t elements) const {
-    LevelsLayout layout = shape_;
-    layout.elements = elements;
-    return layout;
-  }
-
-  // Starts the block's random numbers.
-  void StartRandom(const EncodeContext& context, size_t block, RandomLanes* random) const;
-
- protected:
   // `shape`: the payload's layout without its elements and value. `measure`: a kernel that returns
   // what ChooseScaling needs.
   PartitionQuantizer(CodecSpec spec, const Kernels& kernels, const LevelsLayout& shape,
@@ -72,6 +57,12 @@ class PartitionQuantizer : public Codec {
         seed_(seed) {}
 
  private:
+  LevelsLayout Layout(size_t elements) const {
+    LevelsLayout layout = shape_;
+    layout.elements = elements;
+    return layout;
+  }
+
   const MeasureInput measure_;
   const LevelsLayout shape_;
   const ErrorFeedback feedback_;

@@ -49,8 +49,8 @@ class ThcCodec final : public Codec, public PhasedCodec {
   bool wants_residual() const override { return feedback_ == ErrorFeedback::kOn; }
   size_t MaxPayloadBytes(size_t elements) const override { return Layout(elements).PayloadBytes(); }
   const PhasedCodec* phases() const override { return this; }
-  std::unique_ptr<EncodeRun> Begin(const EncodeInput& input, std::span<std::byte> payload,
-                                   EncodeWorkspace& workspace) const override;
+  EncodeStats EncodeValid(const EncodeInput& input, std::span<std::byte> payload,
+                          EncodeWorkspace& workspace) const override;
 
   std::vector<AuxiliaryShape> AuxiliaryKeys(std::span<const int64_t> shape) const override {
     size_t elements = 1;
@@ -125,7 +125,7 @@ class ThcCodec final : public Codec, public PhasedCodec {
   const uint64_t seed_;
 };
 
-// Writes one payload. Threads may call EncodeBlock for different blocks at the same time.
+// Writes one payload.
 class ThcPayload final {
  public:
   ThcPayload(const ThcCodec& codec, const EncodeInput& input, std::span<std::byte> payload,
@@ -159,23 +159,6 @@ class ThcPayload final {
   const std::span<std::byte> payload_;
   const std::span<BlockSums> sums_;
   LanesLayout layout_;
-};
-
-// Codec::Encode: the exchange of one worker alone.
-class AloneRun final : public EncodeRun {
- public:
-  AloneRun(const ThcCodec& codec, const EncodeInput& input, std::span<std::byte> payload,
-           EncodeWorkspace& workspace)
-      : out_(codec, input, payload, workspace) {}
-
-  size_t passes() const override { return 1; }
-  void Blocks(size_t /*pass*/, size_t first, size_t last) override {
-    for (size_t block = first; block < last; ++block) out_.EncodeBlock(block, std::nullopt);
-  }
-  EncodeStats Finish() override { return out_.Finish(); }
-
- private:
-  const ThcPayload out_;
 };
 
 // One worker's exchange of one tensor: the workers agree on the norms of all blocks, then each
@@ -284,9 +267,12 @@ class ThcExchange final : public PhasedRun {
   EncodeWorkspace workspace_;
 };
 
-std::unique_ptr<EncodeRun> ThcCodec::Begin(const EncodeInput& input, std::span<std::byte> payload,
-                                           EncodeWorkspace& workspace) const {
-  return std::make_unique<AloneRun>(*this, input, payload, workspace);
+// The exchange of one worker alone.
+EncodeStats ThcCodec::EncodeValid(const EncodeInput& input, std::span<std::byte> payload,
+                                  EncodeWorkspace& workspace) const {
+  const ThcPayload out(*this, input, payload, workspace);
+  for (size_t block = 0; block < out.blocks(); ++block) out.EncodeBlock(block, std::nullopt);
+  return out.Finish();
 }
 
 std::unique_ptr<PhasedRun> ThcCodec::BeginExchange(const PhasedInput& input) const {

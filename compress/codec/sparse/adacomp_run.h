@@ -2,11 +2,10 @@
 // What adacomp and local_selection share: bins, one scale for the partition, payloads of
 // format/bins.h.
 //
-// Pass 0 handles the bins that begin in a block. It makes G in the residual, finds each bin's
-// maximum, selects, and leaves the entries where they would lie if all elements were sent. When it
-// ends, the scale is known, and the entries move together. Pass 1, which needs a residual, touches
-// only the sent elements: residual = G - sign * scale. Bytes per element: 12, then 8 for each cache
-// line that holds a sent element.
+// The first pass handles the bins that begin in a block. It makes G in the residual, finds each
+// bin's maximum, selects, and writes the entries. When it ends, the scale is known. The second pass,
+// which needs a residual, touches only the sent elements: residual = G - sign * scale. Bytes per
+// element: 12, then 8 for each cache line that holds a sent element.
 #ifndef SLIMPS_COMPRESS_CODEC_SPARSE_ADACOMP_RUN_H_
 #define SLIMPS_COMPRESS_CODEC_SPARSE_ADACOMP_RUN_H_
 
@@ -50,8 +49,8 @@ class BinCodec final : public Codec {
 
   // Returns the bytes of a payload that sends every element, with the bin length that takes more.
   size_t MaxPayloadBytes(size_t elements) const override;
-  std::unique_ptr<EncodeRun> Begin(const EncodeInput& input, std::span<std::byte> payload,
-                                   EncodeWorkspace& workspace) const override;
+  EncodeStats EncodeValid(const EncodeInput& input, std::span<std::byte> payload,
+                          EncodeWorkspace& workspace) const override;
 
  private:
   const ErrorFeedback feedback_;

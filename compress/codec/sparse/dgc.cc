@@ -15,17 +15,15 @@ namespace {
 constexpr const char* kDefaultRatio = "0.001";
 constexpr float kDefaultMu = 0.9f;
 
-// Owned by one encoding. Several threads may call Blocks at the same time, see EncodeRun.
+// Owned by one encoding.
 class DgcRun final : public RankedRun {
  public:
   DgcRun(const Kernels& kernels, const EncodeInput& input, std::span<std::byte> payload,
          EncodeWorkspace& workspace, const MomentumRule& rule, size_t k, SparseValues values)
-      : RankedRun(kernels, input, payload, workspace, {.rank = k}, values), rule_(rule) {
-    Prepare();
-  }
+      : RankedRun(kernels, input, payload, workspace, {.rank = k}, values), rule_(rule) {}
 
-  EncodeStats Finish() override {
-    EncodeStats stats = RankedRun::Finish();
+  EncodeStats Run() override {
+    EncodeStats stats = RankedRun::Run();
     stats.momentum_bound = MomentumBoundAfter(input(), rule_);
     return stats;
   }
@@ -71,16 +69,16 @@ class DgcCodec final : public CountedSparseCodec {
     rule.grad_scale = grad_scale;
     return rule;
   }
-  std::unique_ptr<EncodeRun> Begin(const EncodeInput& input, std::span<std::byte> payload,
-                                   EncodeWorkspace& workspace) const override {
+  EncodeStats EncodeValid(const EncodeInput& input, std::span<std::byte> payload,
+                          EncodeWorkspace& workspace) const override {
     EncodeInput whole = input;
     if (input.residual.empty()) {  // what is not sent is lost then
       whole.residual = workspace.Take<float>(input.gradient.size());
       std::ranges::fill(whole.residual, 0.0f);
     }
-    return std::make_unique<DgcRun>(kernels(), whole, payload, workspace,
-                                    *Momentum(input.grad_scale), k(input.gradient.size()),
-                                    values());
+    return DgcRun(kernels(), whole, payload, workspace, *Momentum(input.grad_scale),
+                  k(input.gradient.size()), values())
+        .Run();
   }
 
  private:

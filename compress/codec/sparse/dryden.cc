@@ -25,9 +25,9 @@ class DrydenCodec final : public SparseCodec {
     return SparseBuilder::MaxPayloadBytes({.values = kValues, .elements = elements},
                                           std::min(proportion_.Of(elements) + 2, elements));
   }
-  std::unique_ptr<EncodeRun> Begin(const EncodeInput& input, std::span<std::byte> payload,
-                                   EncodeWorkspace& workspace) const override {
-    return std::make_unique<DrydenRun>(kernels(), input, payload, workspace, proportion_);
+  EncodeStats EncodeValid(const EncodeInput& input, std::span<std::byte> payload,
+                          EncodeWorkspace& workspace) const override {
+    return DrydenRun(kernels(), input, payload, workspace, proportion_).Run();
   }
 
  private:

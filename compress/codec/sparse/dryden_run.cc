@@ -51,54 +51,64 @@ float DrydenRun::GuessFloorOfBoth(EncodeWorkspace& workspace) {
   return std::isinf(floor) ? kSmallest : floor;
 }
 
-void DrydenRun::Blocks(size_t /*pass*/, size_t first, size_t last) {
-  for (size_t block = first; block < last; ++block) {
-    if (stage_ == Stage::kWrite) {
-      Write(block);
-    } else {
-      Collect(block);
-    }
+EncodeStats DrydenRun::Run() {
+  Collect();
+  if (!FindLimits()) {  // the guess missed
+    CollectAll();
+    FindLimits();
   }
+  ChooseFromList();
+  for (size_t block = 0; block < blocks_.size(); ++block) {
+    Block& its = blocks_[block];
+    WriteSent(kernels_, input_, block, list_.indices().subspan(its.offset, its.sent),
+              list_.values().subspan(its.offset, its.sent), builder_, its);
+  }
+  return StatsOf<Block>(blocks_, builder_.payload_bytes());
 }
 
-void DrydenRun::Collect(size_t block) {
-  const BlockInput in(input_, block);
-  Block& its = blocks_[block];
+void DrydenRun::Collect() {
   uint32_t index[kBlockRoom];
   float value[kBlockRoom];
-  // After the first pass the residual, if there is one, holds x.
-  const bool made = stage_ == Stage::kCollectAll && in.residual != nullptr;
-  const Candidates found =
-      made ? kernels_.select.collect(in.residual, nullptr, 1, SelectBy::kMagnitude, floor_,
-                                     in.elements, index, value)
-           : kernels_.select.collect(in.gradient, in.residual, input_.grad_scale,
-                                     SelectBy::kMagnitude, floor_, in.elements, index, value);
-  if (stage_ == Stage::kCollect) {
-    const float* const x = in.residual != nullptr ? in.residual : in.gradient;
-    const float scale = in.residual != nullptr ? 1 : input_.grad_scale;
-    const Choice not_zero = {.sure = kSmallest, .filler = kSmallest};
-    const auto count = [&](SelectBy by) {
-      return kernels_.select.count(x, scale, by, not_zero, in.elements).sure;
+  for (size_t block = 0; block < blocks_.size(); ++block) {
+    const BlockInput in(input_, block);
+    Block& its = blocks_[block];
+    const Candidates found =
+        kernels_.select.collect(in.gradient, in.residual, input_.grad_scale, SelectBy::kMagnitude,
+                                floor_, in.elements, index, value);
+    const auto count = [&, x = XOf(in)](SelectBy by) {
+      const Choice not_zero = {.sure = kSmallest, .filler = kSmallest};
+      return kernels_.select.count(x.values, x.scale, by, not_zero, in.elements).sure;
     };
     its.positives = count(SelectBy::kPositive);
     its.negatives = count(SelectBy::kNegative);
+    Keep(its, found, index, value);
   }
-  its.offset = list_.Append(index, value, found.count);
-  its.listed = found.count;
-  its.left2 = found.rest2;
 }
 
-void DrydenRun::EndPass(size_t /*pass*/) {
-  if (stage_ == Stage::kWrite) return;
-  if (FindLimits()) {
-    stage_ = Stage::kWrite;
-    return ChooseFromList();
-  }
-  // The guess missed: list everything that is not 0.
-  stage_ = Stage::kCollectAll;
-  passes_ = 3;
-  floor_ = kSmallest;
+void DrydenRun::CollectAll() {
   list_.Take(workspace_, positive_.elements + negative_.elements);
+  uint32_t index[kBlockRoom];
+  float value[kBlockRoom];
+  for (size_t block = 0; block < blocks_.size(); ++block) {
+    const BlockInput in(input_, block);
+    const X x = XOf(in);
+    Keep(blocks_[block],
+         kernels_.select.collect(x.values, nullptr, x.scale, SelectBy::kMagnitude, kSmallest,
+                                 in.elements, index, value),
+         index, value);
+  }
+}
+
+DrydenRun::X DrydenRun::XOf(const BlockInput& in) const {
+  if (in.residual != nullptr) return {in.residual, 1};
+  return {in.gradient, input_.grad_scale};
+}
+
+void DrydenRun::Keep(Block& block, const Candidates& found, const uint32_t* index,
+                     const float* value) {
+  block.offset = list_.Append(index, value, found.count);
+  block.listed = found.count;
+  block.left2 = found.rest2;
 }
 
 bool DrydenRun::FindLimits() {
@@ -165,13 +175,5 @@ void DrydenRun::ChooseFromBlock(Block& block) {
   negative_.sum += sums[0];
   positive_.sum += sums[1];
 }
-
-void DrydenRun::Write(size_t block) {
-  Block& its = blocks_[block];
-  WriteSent(kernels_, input_, block, list_.indices().subspan(its.offset, its.sent),
-            list_.values().subspan(its.offset, its.sent), builder_, its);
-}
-
-EncodeStats DrydenRun::Finish() { return StatsOf<Block>(blocks_, builder_.Finish()); }
 
 }  // namespace slimps

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // DrydenRun: dryden's encoding. How many elements of each sign are sent is known only once all
 // elements were seen. So the first pass counts both signs and lists the candidates whose magnitude
-// is at least a floor guessed from a sample; then one thread chooses among the candidates. If the
-// guess missed, a second pass lists everything that is not 0. That is rare, and takes 8 bytes of
-// workspace per element.
+// is at least a floor guessed from a sample. If the guess missed, a second pass lists everything
+// that is not 0. That is rare, and takes 8 bytes of workspace per element.
 #ifndef SLIMPS_COMPRESS_CODEC_SPARSE_DRYDEN_RUN_H_
 #define SLIMPS_COMPRESS_CODEC_SPARSE_DRYDEN_RUN_H_
 
@@ -19,20 +18,16 @@
 
 namespace slimps {
 
-// Owned by one encoding. Several threads may call Blocks at the same time, see EncodeRun.
-class DrydenRun final : public EncodeRun {
+// Owned by one encoding.
+class DrydenRun final {
  public:
   DrydenRun(const Kernels& kernels, const EncodeInput& input, std::span<std::byte> payload,
             EncodeWorkspace& workspace, SentCount proportion);
 
-  size_t passes() const override { return passes_; }
-  void Blocks(size_t pass, size_t first, size_t last) override;
-  void EndPass(size_t pass) override;
-  EncodeStats Finish() override;
+  // Encodes. Called once.
+  EncodeStats Run();
 
  private:
-  enum class Stage : uint8_t { kCollect, kCollectAll, kWrite };
-
   struct Block : SentBlock {
     uint32_t positives = 0, negatives = 0;
     uint32_t offset = 0, listed = 0;  // its candidates in the list
@@ -52,8 +47,17 @@ class DrydenRun final : public EncodeRun {
   };
 
   float GuessFloorOfBoth(EncodeWorkspace& workspace);
-  void Collect(size_t block);
-  void Write(size_t block);
+  // x of a block after Collect: values * scale.
+  struct X {
+    const float* values;
+    float scale;
+  };
+  X XOf(const BlockInput& in) const;
+
+  // Leaves x in the residual, counts both signs, and lists candidates.
+  void Collect();
+  void CollectAll();
+  void Keep(Block& block, const Candidates& found, const uint32_t* index, const float* value);
   // Sets both sides' counts and limits. False: the list lacks elements that must be sent.
   bool FindLimits();
   bool FindLimit(bool positive, Side& side);
@@ -67,8 +71,6 @@ class DrydenRun final : public EncodeRun {
   const std::span<Block> blocks_;
   SparseBuilder builder_;
 
-  Stage stage_ = Stage::kCollect;
-  size_t passes_ = 2;
   float floor_ = 0;
 
   // Block b's candidates are at [offset, offset + listed). Those that are sent move to the front of

@@ -61,7 +61,7 @@ class ClosingCounter final {
   size_t over_ = 0;  // dropped keys that are at least every threshold to come
 };
 
-// Owned by one encoding. Several threads may call Blocks at the same time, see EncodeRun.
+// Owned by one encoding.
 class MsTopKRun final : public SelectionRun {
  public:
   MsTopKRun(const Kernels& kernels, const EncodeInput& input, std::span<std::byte> payload,
@@ -70,9 +70,7 @@ class MsTopKRun final : public SelectionRun {
       : SelectionRun(kernels, input, payload, workspace,
                      {.rank = std::min(k + 1, input.gradient.size())}, values),
         k_(k),
-        steps_(passes) {
-    Prepare();
-  }
+        steps_(passes) {}
 
  protected:
   Selection Choose(const Listed& listed) override {
@@ -113,10 +111,11 @@ class MsTopKCodec final : public CountedSparseCodec {
               ErrorFeedback feedback, SentCount k, uint64_t passes)
       : CountedSparseCodec(spec, kernels, values, feedback, k, kMaxSparseSummand), steps_(passes) {}
 
-  std::unique_ptr<EncodeRun> Begin(const EncodeInput& input, std::span<std::byte> payload,
-                                   EncodeWorkspace& workspace) const override {
-    return std::make_unique<MsTopKRun>(kernels(), input, payload, workspace,
-                                       k(input.gradient.size()), steps_, values());
+  EncodeStats EncodeValid(const EncodeInput& input, std::span<std::byte> payload,
+                          EncodeWorkspace& workspace) const override {
+    return MsTopKRun(kernels(), input, payload, workspace, k(input.gradient.size()), steps_,
+                     values())
+        .Run();
   }
 
  private:

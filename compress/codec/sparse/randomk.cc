@@ -33,8 +33,8 @@ float Unsent2(float input2, float sent2) {
   return std::isinf(sent2) ? sent2 : std::max(input2 - sent2, 0.0f);
 }
 
-// Owned by one encoding. Several threads may call Blocks at the same time, see EncodeRun.
-class RandomKRun final : public EncodeRun {
+// Owned by one encoding.
+class RandomKRun final {
  public:
   RandomKRun(const Kernels& kernels, const EncodeInput& input, std::span<std::byte> payload,
              EncodeWorkspace& workspace, const SparseLayout& layout, float factor)
@@ -48,11 +48,8 @@ class RandomKRun final : public EncodeRun {
     BuildSparseHeader(layout_, payload_);
   }
 
-  size_t passes() const override { return 1; }
-  void Blocks(size_t /*pass*/, size_t first, size_t last) override {
-    for (size_t block = first; block < last; ++block) sums_[block] = EncodeBlock(block);
-  }
-  EncodeStats Finish() override {
+  EncodeStats Run() {
+    for (size_t block = 0; block < sums_.size(); ++block) sums_[block] = EncodeBlock(block);
     EncodeStats stats = SumOf(sums_);
     stats.payload_bytes = layout_.PayloadBytes(0);
     return stats;
@@ -119,14 +116,14 @@ class RandomKCodec final : public SparseCodec {
   size_t MaxPayloadBytes(size_t elements) const override {
     return Layout(elements, {}).PayloadBytes(0);
   }
-  std::unique_ptr<EncodeRun> Begin(const EncodeInput& input, std::span<std::byte> payload,
-                                   EncodeWorkspace& workspace) const override {
+  EncodeStats EncodeValid(const EncodeInput& input, std::span<std::byte> payload,
+                          EncodeWorkspace& workspace) const override {
     const SparseLayout layout = Layout(input.gradient.size(), input.context);
     const bool scaled = options_.scaled == Scaled::kOn && layout.count > 0;
     const float factor = scaled ? static_cast<float>(static_cast<double>(layout.elements) /
                                                      static_cast<double>(layout.count))
                                 : 1.0f;
-    return std::make_unique<RandomKRun>(kernels(), input, payload, workspace, layout, factor);
+    return RandomKRun(kernels(), input, payload, workspace, layout, factor).Run();
   }
 
  private:

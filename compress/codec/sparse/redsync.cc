@@ -10,7 +10,7 @@ namespace {
 
 constexpr SparseValues kValues = SparseValues::kOne;
 
-// Owned by one encoding. Several threads may call Blocks at the same time, see EncodeRun.
+// Owned by one encoding.
 class RedSyncRun final : public RankedRun {
  public:
   using RankedRun::RankedRun;
@@ -30,11 +30,12 @@ class RedSyncCodec final : public CountedSparseCodec {
   RedSyncCodec(const CodecSpec& spec, const Kernels& kernels, ErrorFeedback feedback, SentCount k)
       : CountedSparseCodec(spec, kernels, kValues, feedback, k) {}
 
-  std::unique_ptr<EncodeRun> Begin(const EncodeInput& input, std::span<std::byte> payload,
-                                   EncodeWorkspace& workspace) const override {
+  EncodeStats EncodeValid(const EncodeInput& input, std::span<std::byte> payload,
+                          EncodeWorkspace& workspace) const override {
     const SelectBy by = input.context.round % 2 == 1 ? SelectBy::kPositive : SelectBy::kNegative;
-    return std::make_unique<RedSyncRun>(kernels(), input, payload, workspace, by,
-                                        k(input.gradient.size()), kValues);
+    return RedSyncRun(kernels(), input, payload, workspace,
+                      {.by = by, .rank = k(input.gradient.size())}, kValues)
+        .Run();
   }
 };
 

@@ -10,14 +10,12 @@ namespace {
 
 constexpr float kDefaultTau = 0.5f;
 
-// Owned by one encoding. Several threads may call Blocks at the same time, see EncodeRun.
+// Owned by one encoding.
 class ThresholdRun final : public SelectionRun {
  public:
   ThresholdRun(const Kernels& kernels, const EncodeInput& input, std::span<std::byte> payload,
                EncodeWorkspace& workspace, float tau, SparseValues values)
-      : SelectionRun(kernels, input, payload, workspace, {.fixed_floor = tau}, values), tau_(tau) {
-    Prepare();
-  }
+      : SelectionRun(kernels, input, payload, workspace, {.fixed_floor = tau}, values), tau_(tau) {}
 
  protected:
   Scales ScalesOf(const SentOfSign&) override { return {.scale0 = tau_}; }
@@ -36,9 +34,9 @@ class ThresholdCodec final : public SparseCodec {
   size_t MaxPayloadBytes(size_t elements) const override {
     return SparseBuilder::MaxPayloadBytes({.values = values(), .elements = elements}, elements);
   }
-  std::unique_ptr<EncodeRun> Begin(const EncodeInput& input, std::span<std::byte> payload,
-                                   EncodeWorkspace& workspace) const override {
-    return std::make_unique<ThresholdRun>(kernels(), input, payload, workspace, tau_, values());
+  EncodeStats EncodeValid(const EncodeInput& input, std::span<std::byte> payload,
+                          EncodeWorkspace& workspace) const override {
+    return ThresholdRun(kernels(), input, payload, workspace, tau_, values()).Run();
   }
 
  private:

@@ -16,14 +16,13 @@ class TopKCodec final : public CountedSparseCodec {
             ErrorFeedback feedback, SentCount k)
       : CountedSparseCodec(spec, kernels, values, feedback, k) {}
 
-  std::unique_ptr<EncodeRun> Begin(const EncodeInput& input, std::span<std::byte> payload,
-                                   EncodeWorkspace& workspace) const override {
+  EncodeStats EncodeValid(const EncodeInput& input, std::span<std::byte> payload,
+                          EncodeWorkspace& workspace) const override {
     const size_t count = k(input.gradient.size());
     if (StartsFrom(input)) {
-      return std::make_unique<NestedRun>(kernels(), input, payload, workspace, count, values());
+      return NestedRun(kernels(), input, payload, workspace, count, values()).Run();
     }
-    return std::make_unique<RankedRun>(kernels(), input, payload, workspace, SelectBy::kMagnitude,
-                                       count, values());
+    return RankedRun(kernels(), input, payload, workspace, {.rank = count}, values()).Run();
   }
 
  private:

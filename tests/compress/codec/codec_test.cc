@@ -4,6 +4,7 @@
 #include <cmath>
 #include <string>
 
+#include "compress/codec/block_codec.h"
 #include "compress/codec/encode_run.h"
 #include "compress/kernels/kernels.h"
 #include "gmock/gmock.h"
@@ -253,23 +254,46 @@ TEST(Codec, LengthsThatDisagreeAreRefused) {
   EXPECT_TRUE(codec->Encode({.gradient = gradient, .residual = {}}, payload).ok());
 }
 
+// As servers do it (server/round/change_encoder.h).
 TEST(Codec, BlocksEncodedInAnyOrderGiveTheWholePayload) {
   constexpr size_t kElements = 5 * 4096 + 3;
   const std::vector<float> gradient = RandomFloats(kElements, 4);
   for (const char* spec : kSpecs) {
     const auto codec = MakeCodecOrDie(spec);
+    const auto& by_blocks = dynamic_cast<const BlockCodec&>(*codec);
     std::vector<float> whole_residual(kElements), residual(kElements);
     const auto whole = Encode(*codec, gradient, whole_residual);
     std::vector<std::byte> payload(codec->MaxPayloadBytes(kElements));
-    EncodeWorkspace workspace;
-    const auto run = codec->Begin({.gradient = gradient, .residual = residual}, payload, workspace);
-    for (size_t pass = 0; pass < run->passes(); ++pass) {
-      for (size_t block : {3, 0, 5, 4, 1, 2}) run->Blocks(pass, block, block + 1);
-      run->EndPass(pass);
-    }
-    payload.resize(run->Finish().payload_bytes);
+    const EncodeInput input = {.gradient = gradient, .residual = residual};
+    by_blocks.BuildHeader(input, payload);
+    for (size_t block : {3, 0, 5, 4, 1, 2}) by_blocks.EncodeBlock(input, block, payload);
     EXPECT_EQ(payload, whole) << spec;
     EXPECT_EQ(Difference(residual, whole_residual), "");
+  }
+}
+
+TEST(Codec, AWorkspaceServesOneEncodingAfterTheOther) {
+  EncodeWorkspace workspace;
+  for (size_t i = 0; i < 12; ++i) {
+    const auto codec = MakeCodecOrDie(i % 2 == 0 ? "topk" : "2bit:clip=1");
+    std::vector<float> gradient = RandomFloats(i * 9000, i), residual(gradient.size());
+    std::vector<std::byte> payload(codec->MaxPayloadBytes(gradient.size()));
+    if (i == 3 || i == 8) {
+      gradient[100] = NAN;
+      EXPECT_EQ(codec->Encode({.gradient = gradient, .residual = residual}, payload, workspace)
+                    .status()
+                    .code(),
+                absl::StatusCode::kInvalidArgument);
+      continue;
+    }
+    std::vector<float> alone_residual = residual;
+    const auto alone = Encode(*codec, gradient, alone_residual);
+    const auto stats =
+        codec->Encode({.gradient = gradient, .residual = residual}, payload, workspace);
+    ASSERT_TRUE(stats.ok()) << stats.status();
+    payload.resize(stats->payload_bytes);
+    EXPECT_EQ(payload, alone) << i;
+    EXPECT_EQ(Difference(residual, alone_residual), "");
   }
 }
 

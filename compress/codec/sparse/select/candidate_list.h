@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the runs that select elements share: a list of candidates that several threads fill, and
-// what happens to a block's entries once it is known which are sent.
+// What the runs that select elements share: a list of candidates, and what happens to a block's
+// entries once it is known which are sent.
 //
-//   list.Take(workspace, room);                                     // one thread
-//   const uint32_t at = list.Append(index, value, found.count);     // any threads
-//   if (list.complete()) Choose(list.values().subspan(at, count));  // one thread, after all
+//   list.Take(workspace, room);
+//   const uint32_t at = list.Append(index, value, found.count);     // block by block
+//   if (list.complete()) Choose(list.values().subspan(at, count));
 #ifndef SLIMPS_COMPRESS_CODEC_SPARSE_SELECT_CANDIDATE_LIST_H_
 #define SLIMPS_COMPRESS_CODEC_SPARSE_SELECT_CANDIDATE_LIST_H_
 
 #include <algorithm>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -20,8 +19,7 @@
 
 namespace slimps {
 
-// Thread-compatible, except that threads may call Append at the same time: everything else is for
-// one thread while no thread appends. The workspace owns the memory.
+// Thread-compatible. The workspace owns the memory.
 class CandidateList final {
  public:
   // Makes it an empty list with room for `room` candidates.
@@ -31,15 +29,14 @@ class CandidateList final {
     Clear();
   }
 
-  void Clear() { used_.store(0, std::memory_order_relaxed); }
+  void Clear() { used_ = 0; }
 
-  // Appends one block's candidates side by side and returns where they begin. That place depends on
-  // the other threads; what is sent must not. If there is no room for all of them, Append copies
-  // none, and the list is no longer complete.
+  // Appends one block's candidates and returns where they begin. If there is no room for all of
+  // them, Append copies none, and the list is no longer complete.
   uint32_t Append(const uint32_t* index, const float* value, size_t count) {
-    // Relaxed: it publishes only the place taken. The end of the pass publishes the entries.
-    const size_t offset = used_.fetch_add(count, std::memory_order_relaxed);
-    if (offset + count <= indices_.size()) {
+    const size_t offset = used_;
+    used_ += count;
+    if (used_ <= indices_.size()) {
       std::copy_n(index, count, indices_.data() + offset);
       std::copy_n(value, count, values_.data() + offset);
     }
@@ -47,7 +44,7 @@ class CandidateList final {
   }
 
   // Returns how many were appended, with or without room for them.
-  size_t used() const { return used_.load(std::memory_order_relaxed); }
+  size_t used() const { return used_; }
 
   // True if there was room for all.
   bool complete() const { return used() <= indices_.size(); }
@@ -59,7 +56,7 @@ class CandidateList final {
  private:
   std::span<uint32_t> indices_;
   std::span<float> values_;
-  std::atomic<size_t> used_ = 0;
+  size_t used_ = 0;
 };
 
 // One block's part of EncodeStats.

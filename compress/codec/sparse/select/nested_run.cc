@@ -5,15 +5,14 @@
 
 namespace slimps {
 
-// The floor is 0, since nobody has called Prepare(): all of the payload's entries are candidates.
 Candidates NestedRun::CollectFirst(size_t block, float /*floor*/, uint32_t* index, float* value) {
   const size_t count = ReadSparseBlock(kernels(), input().finer.payload, block, index, value);
   return {.count = static_cast<uint32_t>(count)};
 }
 
-EncodeStats NestedRun::Finish() {
+EncodeStats NestedRun::Run() {
   // The run has seen the payload's entries alone. What the payload lacks is its own error.
-  EncodeStats stats = RankedRun::Finish();
+  EncodeStats stats = RankedRun::Run();
   stats.input_norm2 = input().finer.stats.input_norm2;
   stats.error_norm2 += input().finer.stats.error_norm2;
   return stats;

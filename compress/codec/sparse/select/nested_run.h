@@ -3,7 +3,7 @@
 // payload has at least k of the largest, in fp32, so the result is RankedRun's, ties included: both
 // payloads prefer the lower index. It reads the payload's entries and not the gradient.
 //
-//   return std::make_unique<NestedRun>(kernels(), input, payload, workspace, k, values());
+//   return NestedRun(kernels(), input, payload, workspace, k, values()).Run();
 //
 // Source: multi-level compression (Tyagi and Swany, GraVAC, section IV-C).
 #ifndef SLIMPS_COMPRESS_CODEC_SPARSE_SELECT_NESTED_RUN_H_
@@ -17,7 +17,7 @@
 
 namespace slimps {
 
-// Owned by one encoding. Several threads may call Blocks at the same time, see EncodeRun.
+// Owned by one encoding.
 class NestedRun final : public RankedRun {
  public:
   // REQUIRES: input.finer.payload is a valid sparse payload of this x in fp32, of its k or more
@@ -27,9 +27,10 @@ class NestedRun final : public RankedRun {
       : RankedRun(kernels, input, payload, workspace,
                   {.rank = k, .room = input.finer.stats.elements_sent}, values) {}
 
-  EncodeStats Finish() override;
+  EncodeStats Run() override;
 
  private:
+  float GuessFirstFloor() override { return 0; }  // all of the payload's entries are candidates
   Candidates CollectFirst(size_t block, float floor, uint32_t* index, float* value) override;
 };
 

@@ -2,7 +2,6 @@
 #include "compress/codec/sparse/select/selection_run.h"
 
 #include <algorithm>
-#include <atomic>
 #include <bit>
 #include <cstring>
 #include <limits>
@@ -49,12 +48,32 @@ SelectionRun::SelectionRun(const Kernels& kernels, const EncodeInput& input,
   std::ranges::fill(blocks_, Block());
 }
 
-void SelectionRun::Prepare() {
-  if (goal_.fixed_floor > 0) return;
+EncodeStats SelectionRun::Run() {
+  if (goal_.fixed_floor > 0) {
+    CollectAll();
+    selection_ = {.sure = floor_, .filler = floor_, .total = list_.used()};
+  } else {
+    floor_ = GuessFirstFloor();
+    CollectAll();
+    // Fewer than `rank` are enough if every key over 0 is listed.
+    const bool enough =
+        list_.used() >= goal_.rank || floor_ == std::numeric_limits<float>::denorm_min();
+    if (!list_.complete() || !enough) CollectAgain();
+    selection_ = Choose(MakeListed());
+  }
+  fills_from_list_ = selection_.filler >= floor_;
+  Count();
+  const Scales scales = ScalesOf(Pick());
+  builder_.Plan(scales.scale0, scales.scale1);
+  Write();
+  return StatsOf<Block>(blocks_, builder_.payload_bytes());
+}
+
+float SelectionRun::GuessFirstFloor() {
   const SamplePlan plan(input_.gradient.size());
   const std::span<float> keys = workspace_.Take<float>(plan.Size());
   for (size_t i = 0; i < keys.size(); ++i) keys[i] = KeyOf(goal_.by, SampleInput(plan.Element(i)));
-  floor_ = GuessFloor(keys, goal_.rank, input_.gradient.size());
+  return GuessFloor(keys, goal_.rank, input_.gradient.size());
 }
 
 float SelectionRun::SampleInput(size_t element) const { return InputOf(input_, element); }
@@ -75,163 +94,86 @@ SelectionRun::Source SelectionRun::SourceOf(size_t block) const {
   return {in.gradient, input_.grad_scale, in.elements};
 }
 
-void SelectionRun::Blocks(size_t /*pass*/, size_t first, size_t last) {
-  if (stage_ == Stage::kHistogram) return CountHistogram(first, last);
-  for (size_t block = first; block < last; ++block) {
-    switch (stage_) {
-      case Stage::kCollect:
-        Collect(block);
-        break;
-      case Stage::kCount:
-        Count(block);
-        break;
-      case Stage::kPick:
-        Pick(block);
-        break;
-      case Stage::kWrite:
-        // What a block sends is scattered over memory, which answers while this block is written.
-        if (block + 1 < last) Prefetch(block + 1);
-        Write(block);
-        break;
-      case Stage::kHistogram:
-      case Stage::kDone:
-        break;
-    }
-  }
-}
-
-void SelectionRun::EndPass(size_t pass) {
-  switch (stage_) {
-    case Stage::kCollect:
-      stage_ = EndCollect();
-      break;
-    case Stage::kHistogram:
-      stage_ = EndHistogram();
-      break;
-    case Stage::kCount:
-      stage_ = EndCount();
-      break;
-    case Stage::kPick:
-      stage_ = EndPick();
-      break;
-    case Stage::kWrite:
-    case Stage::kDone:
-      stage_ = Stage::kDone;
-      return;
-  }
-  passes_ = pass + 2;
-}
-
-void SelectionRun::Collect(size_t block) {
+void SelectionRun::CollectAll() {
   uint32_t index[kBlockRoom];
   float value[kBlockRoom];
-  Candidates found;
-  if (!x_ready_) {
-    found = CollectFirst(block, floor_, index, value);
-  } else {
-    const Source x = SourceOf(block);
-    found = kernels_.select.collect(x.values, nullptr, x.scale, goal_.by, floor_, x.elements, index,
-                                    value);
+  for (size_t block = 0; block < blocks_.size(); ++block) {
+    const Candidates found = CollectFirst(block, floor_, index, value);
+    KeepCandidates(block, found, index, value);
+    magnitude_sum_ += static_cast<double>(found.magnitude_sum);
+    magnitude_max_ = std::max(magnitude_max_, found.magnitude_max);
   }
+}
+
+void SelectionRun::CollectAgain() {
+  // Fewer than `rank` keys are over that one, so the list has room for them.
+  floor_ = NextFloat(RankthKey());
+  list_.Clear();
+  uint32_t index[kBlockRoom];
+  float value[kBlockRoom];
+  for (size_t block = 0; block < blocks_.size(); ++block) {
+    const Source x = SourceOf(block);
+    const Candidates found = kernels_.select.collect(x.values, nullptr, x.scale, goal_.by, floor_,
+                                                     x.elements, index, value);
+    KeepCandidates(block, found, index, value);
+  }
+}
+
+void SelectionRun::KeepCandidates(size_t block, const Candidates& found, const uint32_t* index,
+                                  const float* value) {
   Block& its = blocks_[block];
   its.offset = list_.Append(index, value, found.count);
   its.listed = found.count;
   its.rest2 = found.rest2;
-  its.magnitude_sum = found.magnitude_sum;
-  its.magnitude_max = found.magnitude_max;
 }
 
-SelectionRun::Stage SelectionRun::EndCollect() {
-  x_ready_ = true;
-  const size_t listed = list_.used();
-  if (goal_.fixed_floor > 0) {
-    selection_ = {.sure = floor_, .filler = floor_, .total = listed};
-  } else {
-    // Fewer than `rank` are enough if the floor is exact, or if every key over 0 is listed.
-    const bool all = floor_is_exact_ || floor_ == std::numeric_limits<float>::denorm_min();
-    if (!list_.complete() || (listed < goal_.rank && !all)) {
-      histogram_ = workspace_.Take<uint32_t>(kHistogramCounts);
-      histogram_rank_ = goal_.rank;
-      BeginHistogram(kShifts[0]);
-      return Stage::kHistogram;
+float SelectionRun::RankthKey() const {
+  uint32_t known = 0;        // the key's bits above those of this histogram
+  size_t rank = goal_.rank;  // the key's rank among the keys with these bits
+  for (const uint32_t shift : kShifts) {
+    // The last histogram has two bits more than are still unknown: the keys that do not match those
+    // two are left out.
+    const bool is_last = shift == 0;
+    const uint32_t prefix = is_last ? known >> 2 : known;
+    uint32_t counts[kHistogramCounts] = {};
+    for (size_t block = 0; block < blocks_.size(); ++block) {
+      const Source x = SourceOf(block);
+      kernels_.select.histogram(x.values, x.scale, goal_.by, shift, prefix, x.elements, counts);
     }
-    selection_ = Choose(MakeListed());
+    // From the largest keys down, to the bucket that holds the rank-th.
+    uint32_t bucket = is_last ? (known & 3) << 9 | 0x1ff : kHistogramCounts - 1;
+    while (counts[bucket] < rank) rank -= counts[bucket--];
+    known = prefix << kHistogramBits | bucket;
   }
-  fills_from_list_ = selection_.filler >= floor_;
-  return Stage::kCount;
+  return std::bit_cast<float>(known);
 }
 
 Listed SelectionRun::MakeListed() {
   Listed listed = {.keys = workspace_.Take<float>(list_.used()),
                    .floor = floor_,
                    .below_floor = floor_ > 0 ? FloatBefore(floor_) : 0,
+                   .magnitude_sum = magnitude_sum_,
+                   .magnitude_max = magnitude_max_,
                    .elements = input_.gradient.size()};
   std::ranges::transform(list_.values(), listed.keys.begin(),
                          [this](float x) { return KeyOf(goal_.by, x); });
-  for (const Block& block : blocks_) {
-    listed.magnitude_sum += static_cast<double>(block.magnitude_sum);
-    listed.magnitude_max = std::max(listed.magnitude_max, block.magnitude_max);
-  }
   return listed;
 }
 
-void SelectionRun::BeginHistogram(uint32_t shift) {
-  histogram_shift_ = shift;
-  std::ranges::fill(histogram_, 0);
-}
-
-void SelectionRun::CountHistogram(size_t first, size_t last) {
-  // Counts here first: an atomic addition per bucket costs less than one per element.
-  uint32_t counts[kHistogramCounts] = {};
-  // The last histogram has two bits more than are still unknown; EndHistogram leaves out the keys
-  // that do not match those two.
-  const uint32_t prefix = histogram_shift_ == 0 ? known_bits_ >> 2 : known_bits_;
-  for (size_t block = first; block < last; ++block) {
-    const Source x = SourceOf(block);
-    kernels_.select.histogram(x.values, x.scale, goal_.by, histogram_shift_, prefix, x.elements,
-                              counts);
-  }
-  for (size_t i = 0; i < kHistogramCounts; ++i) {
-    if (counts[i] == 0) continue;
-    // Relaxed: the end of the pass publishes the counts.
-    std::atomic_ref(histogram_[i]).fetch_add(counts[i], std::memory_order_relaxed);
-  }
-}
-
-SelectionRun::Stage SelectionRun::EndHistogram() {
-  const bool is_last = histogram_shift_ == 0;
-  uint32_t bucket = kHistogramCounts - 1;
-  if (is_last) bucket = (known_bits_ & 3) << 9 | 0x1ff;
-  // From the largest keys down, to the bucket that holds the rank-th.
-  while (histogram_[bucket] < histogram_rank_) histogram_rank_ -= histogram_[bucket--];
-  if (!is_last) {
-    known_bits_ = known_bits_ << kHistogramBits | bucket;
-    BeginHistogram(histogram_shift_ == kShifts[0] ? kShifts[1] : kShifts[2]);
-    return Stage::kHistogram;
-  }
-  const uint32_t key = (known_bits_ >> 2) << kHistogramBits | bucket;
-  // Fewer than `rank` keys are over this one, so the list has room for them.
-  floor_ = NextFloat(std::bit_cast<float>(key));
-  floor_is_exact_ = true;
-  list_.Clear();
-  return Stage::kCollect;
-}
-
-void SelectionRun::Count(size_t block) {
-  Block& its = blocks_[block];
+void SelectionRun::Count() {
   const Choice choice = {.sure = selection_.sure, .filler = selection_.filler, .fill = 0};
-  if (list_.complete() && fills_from_list_) {
-    its.counts = kernels_.select.count(list_.values().data() + its.offset, 1.0f, goal_.by, choice,
-                                       its.listed);
-    return;
-  }
-  const Source x = SourceOf(block);
-  its.counts = kernels_.select.count(x.values, x.scale, goal_.by, choice, x.elements);
-}
-
-SelectionRun::Stage SelectionRun::EndCount() {
   size_t sure = 0, sent = 0;
-  for (const Block& block : blocks_) sure += block.counts.sure;
+  for (size_t block = 0; block < blocks_.size(); ++block) {
+    Block& its = blocks_[block];
+    if (list_.complete() && fills_from_list_) {
+      its.counts = kernels_.select.count(list_.values().data() + its.offset, 1.0f, goal_.by, choice,
+                                         its.listed);
+    } else {
+      const Source x = SourceOf(block);
+      its.counts = kernels_.select.count(x.values, x.scale, goal_.by, choice, x.elements);
+    }
+    sure += its.counts.sure;
+  }
   // Elements fill up in the order of the blocks, so those with the lower index come first.
   size_t fill = selection_.total - std::min(selection_.total, sure);
   for (Block& block : blocks_) {
@@ -243,55 +185,47 @@ SelectionRun::Stage SelectionRun::EndCount() {
   }
   sent_index_ = workspace_.Take<uint32_t>(sent);
   sent_value_ = workspace_.Take<float>(sent);
-  return Stage::kPick;
 }
 
-void SelectionRun::Pick(size_t block) {
-  Block& its = blocks_[block];
-  const Choice choice = {.sure = selection_.sure, .filler = selection_.filler, .fill = its.fill};
+SelectionRun::SentOfSign SelectionRun::Pick() {
+  SentOfSign sums;
   uint32_t index[kBlockRoom];
   float value[kBlockRoom];
-  if (FromList(its)) {
-    const Picked picked = kernels_.select.pick(list_.values().data() + its.offset,
-                                               list_.indices().data() + its.offset, 1.0f, goal_.by,
-                                               choice, its.listed, index, value);
-    its.left2 = its.rest2 + picked.left2;
-  } else {
-    const Source x = SourceOf(block);
-    its.left2 =
-        kernels_.select.pick(x.values, nullptr, x.scale, goal_.by, choice, x.elements, index, value)
-            .left2;
+  for (size_t block = 0; block < blocks_.size(); ++block) {
+    Block& its = blocks_[block];
+    const Choice choice = {.sure = selection_.sure, .filler = selection_.filler, .fill = its.fill};
+    if (FromList(its)) {
+      const Picked picked = kernels_.select.pick(list_.values().data() + its.offset,
+                                                 list_.indices().data() + its.offset, 1.0f,
+                                                 goal_.by, choice, its.listed, index, value);
+      its.left2 = its.rest2 + picked.left2;
+    } else {
+      const Source x = SourceOf(block);
+      its.left2 = kernels_.select
+                      .pick(x.values, nullptr, x.scale, goal_.by, choice, x.elements, index, value)
+                      .left2;
+    }
+    if (builder_.layout().values >= SparseValues::kOne) AddBySign({value, its.sent}, sums);
+    std::memcpy(sent_index_.data() + its.sent_from, index, its.sent * sizeof *index);
+    std::memcpy(sent_value_.data() + its.sent_from, value, its.sent * sizeof *value);
+    builder_.SetBlock(block, {index, its.sent});
   }
-  if (builder_.layout().values >= SparseValues::kOne) its.by_sign = SumBySign({value, its.sent});
-  std::memcpy(sent_index_.data() + its.sent_from, index, its.sent * sizeof *index);
-  std::memcpy(sent_value_.data() + its.sent_from, value, its.sent * sizeof *value);
-  builder_.SetBlock(block, {index, its.sent});
-}
-
-// Sums without branches, because signs follow no pattern.
-SelectionRun::SentOfSign SelectionRun::SumBySign(std::span<const float> values) {
-  SentOfSign sums;
-  for (const float value : values) {
-    const bool positive = value >= 0;
-    sums.positive += static_cast<double>(positive ? value : 0.0f);
-    sums.negative += static_cast<double>(positive ? 0.0f : value);
-    sums.positives += positive ? 1 : 0;
-  }
-  sums.negatives = static_cast<uint32_t>(values.size()) - sums.positives;
   return sums;
 }
 
-SelectionRun::Stage SelectionRun::EndPick() {
-  SentOfSign all;
-  for (const Block& block : blocks_) {
-    all.positive += block.by_sign.positive;
-    all.negative += block.by_sign.negative;
-    all.positives += block.by_sign.positives;
-    all.negatives += block.by_sign.negatives;
+// Sums without branches, because signs follow no pattern.
+void SelectionRun::AddBySign(std::span<const float> values, SentOfSign& sums) {
+  SentOfSign its;
+  for (const float value : values) {
+    const bool positive = value >= 0;
+    its.positive += static_cast<double>(positive ? value : 0.0f);
+    its.negative += static_cast<double>(positive ? 0.0f : value);
+    its.positives += positive ? 1 : 0;
   }
-  const Scales scales = ScalesOf(all);
-  builder_.Plan(scales.scale0, scales.scale1);
-  return Stage::kWrite;
+  sums.positive += its.positive;
+  sums.negative += its.negative;
+  sums.positives += its.positives;
+  sums.negatives += static_cast<uint32_t>(values.size()) - its.positives;
 }
 
 void SelectionRun::Prefetch(size_t block) const {
@@ -303,14 +237,16 @@ void SelectionRun::Prefetch(size_t block) const {
                            input_.residual.data() + block * kBlockElements);
 }
 
-void SelectionRun::Write(size_t block) {
-  Block& its = blocks_[block];
-  const std::span<const uint32_t> index = sent_index_.subspan(its.sent_from, its.sent);
-  WriteSent(kernels_, input_, block, index, sent_value_.subspan(its.sent_from, its.sent), builder_,
-            its);
-  AfterSend(block, index);
+void SelectionRun::Write() {
+  for (size_t block = 0; block < blocks_.size(); ++block) {
+    // What a block sends is scattered over memory, which answers while this block is written.
+    if (block + 1 < blocks_.size()) Prefetch(block + 1);
+    Block& its = blocks_[block];
+    const std::span<const uint32_t> index = sent_index_.subspan(its.sent_from, its.sent);
+    WriteSent(kernels_, input_, block, index, sent_value_.subspan(its.sent_from, its.sent),
+              builder_, its);
+    AfterSend(block, index);
+  }
 }
-
-EncodeStats SelectionRun::Finish() { return StatsOf<Block>(blocks_, builder_.Finish()); }
 
 }  // namespace slimps

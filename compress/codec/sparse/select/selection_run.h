@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SelectionRun: the encoding of codecs that send the elements with the largest keys (|x|, x or -x;
 // select.h). It reads the gradient once; later passes look at candidates, which are few. RankedRun
-// (ranked_run.h), mstopk.cc and threshold.cc derive from it. Its stages, each of them a pass:
+// (ranked_run.h), mstopk.cc and threshold.cc derive from it. Its passes:
 //
 //   collect    leaves x in the residual and lists the elements whose key is at least `floor`. The
 //              floor is guessed from a sample so that a few more than `rank` are expected
@@ -12,9 +12,7 @@
 //   pick       finds what each block sends
 //   write      writes payload and residual
 //
-// What is sent does not depend on the sample, the room or the threads.
-//
-// Owned by one encoding. Several threads may call Blocks at the same time, see EncodeRun.
+// What is sent depends on neither the sample nor the room.
 #ifndef SLIMPS_COMPRESS_CODEC_SPARSE_SELECT_SELECTION_RUN_H_
 #define SLIMPS_COMPRESS_CODEC_SPARSE_SELECT_SELECTION_RUN_H_
 
@@ -30,13 +28,13 @@
 
 namespace slimps {
 
-// Owned by one encoding. Several threads may call Blocks at the same time, see EncodeRun.
-class SelectionRun : public EncodeRun {
+// Owned by one encoding.
+class SelectionRun {
  public:
-  size_t passes() const final { return passes_; }
-  void Blocks(size_t pass, size_t first, size_t last) final;
-  void EndPass(size_t pass) final;
-  EncodeStats Finish() override;
+  virtual ~SelectionRun() = default;
+
+  // Encodes. Called once.
+  virtual EncodeStats Run();
 
  protected:
   struct Scales {
@@ -53,14 +51,13 @@ class SelectionRun : public EncodeRun {
   SelectionRun(const Kernels& kernels, const EncodeInput& input, std::span<std::byte> payload,
                EncodeWorkspace& workspace, const SelectionGoal& goal, SparseValues values);
 
-  // Guesses the floor.
-  // REQUIRES: the constructor of the final class calls it once, at its end (it calls SampleInput),
-  // unless its CollectFirst needs no floor.
-  void Prepare();
-
   // ---- What codecs replace.
   //
-  // Says which elements to send. One thread calls it. Not called for a fixed floor.
+  // Returns a floor that at least goal.rank keys are expected to reach. 0: CollectFirst lists all
+  // elements that may be sent. Not called for a fixed floor.
+  virtual float GuessFirstFloor();
+
+  // Says which elements to send. Not called for a fixed floor.
   virtual Selection Choose(const Listed& listed);
 
   // Returns the payload's scales.
@@ -85,17 +82,13 @@ class SelectionRun : public EncodeRun {
   EncodeWorkspace& workspace() { return workspace_; }
 
  private:
-  enum class Stage : uint8_t { kCollect, kHistogram, kCount, kPick, kWrite, kDone };
-
   struct Block : SentBlock {
     uint32_t offset = 0;  // where its candidates begin in the list
     uint32_t listed = 0;
     float rest2 = 0;  // sum of squares of what is not listed
-    float magnitude_sum = 0, magnitude_max = 0;
     ChoiceCounts counts;
     uint32_t fill = 0;       // how many of counts.filler it sends
     uint32_t sent_from = 0;  // where its entries begin in sent_index_ and sent_value_
-    SentOfSign by_sign;
   };
 
   // x of a block after the first pass: values * scale.
@@ -110,19 +103,17 @@ class SelectionRun : public EncodeRun {
   bool FromList(const Block& block) const {
     return list_.complete() && (fills_from_list_ || block.fill == 0);
   }
-  void Collect(size_t block);
-  void CountHistogram(size_t first, size_t last);
-  void Count(size_t block);
-  void Pick(size_t block);
-  void Prefetch(size_t block) const;
-  void Write(size_t block);
-  Stage EndCollect();
-  void BeginHistogram(uint32_t shift);
-  Stage EndHistogram();
-  Stage EndCount();
-  Stage EndPick();
+  void CollectAll();
+  void CollectAgain();
+  void KeepCandidates(size_t block, const Candidates& found, const uint32_t* index,
+                      const float* value);
+  float RankthKey() const;
   Listed MakeListed();
-  static SentOfSign SumBySign(std::span<const float> values);
+  void Count();
+  SentOfSign Pick();
+  static void AddBySign(std::span<const float> values, SentOfSign& sums);
+  void Prefetch(size_t block) const;
+  void Write();
 
   const Kernels& kernels_;
   const EncodeInput input_;
@@ -131,22 +122,12 @@ class SelectionRun : public EncodeRun {
   const std::span<Block> blocks_;
   SparseBuilder builder_;
 
-  Stage stage_ = Stage::kCollect;
-  size_t passes_ = 1;
-  bool x_ready_ = false;  // the first pass is over
   float floor_ = 0;
-
-  CandidateList list_;            // candidates of block b at [offset, offset + listed)
+  CandidateList list_;        // candidates of block b at [offset, offset + listed)
+  double magnitude_sum_ = 0;  // Listed has these two
+  float magnitude_max_ = 0;
   bool fills_from_list_ = false;  // selection_.filler >= floor_
-  bool floor_is_exact_ = false;   // found by histograms
   Selection selection_;
-
-  // Threads add to it atomically: sums of integers do not depend on their order.
-  std::span<uint32_t> histogram_;
-  uint32_t histogram_shift_ = 0;
-  uint32_t known_bits_ = 0;    // the rank-th key's bits above those of this histogram
-  size_t histogram_rank_ = 0;  // the key's rank among the keys with these bits
-
   std::span<uint32_t> sent_index_;
   std::span<float> sent_value_;
 };

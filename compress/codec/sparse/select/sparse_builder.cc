@@ -63,9 +63,9 @@ void SparseBuilder::Plan(float scale0, float scale1) {
 
 void SparseBuilder::WriteBlock(size_t block, std::span<const uint32_t> index,
                                std::span<const float> values, float* decoded) {
-  Block& its = blocks_[block];
+  const Block& its = blocks_[block];
   if (its.count == 0) return;
-  WriteValues(its, values, decoded, its.signs);
+  WriteValues(its.before, values, decoded);
   if (layout_.indices == SparseIndices::kDelta) {
     const size_t offset = layout_.IndicesOffset() + 4 * layout_.blocks() + its.delta_before;
     kernels_.sparse.encode_delta(index.data(), index.size(),
@@ -74,13 +74,12 @@ void SparseBuilder::WriteBlock(size_t block, std::span<const uint32_t> index,
   }
   uint8_t packed[kBlockElements * kIndexBits / 8 + 2];
   kernels_.sparse.encode_packed(index.data(), index.size(), its.before % 2, packed);
-  StoreInner(layout_.IndicesOffset(), kIndexBits * its.before,
-             kIndexBits * (its.before + index.size()), packed, its.indices);
+  StoreBits(layout_.IndicesOffset(), kIndexBits * its.before,
+            kIndexBits * (its.before + index.size()), packed);
 }
 
-void SparseBuilder::WriteValues(const Block& block, std::span<const float> values, float* decoded,
-                                Edges& edges) {
-  const size_t first = block.before, n = values.size();
+void SparseBuilder::WriteValues(size_t first, std::span<const float> values, float* decoded) {
+  const size_t n = values.size();
   std::byte* const begin = payload_.data() + layout_.ValuesOffset();
   switch (layout_.values) {
     case SparseValues::kF32:
@@ -101,43 +100,19 @@ void SparseBuilder::WriteValues(const Block& block, std::span<const float> value
       kernels_.sparse.decode_signs(
           signs, first % 8, layout_.scale0,
           layout_.values == SparseValues::kSign ? -layout_.scale0 : layout_.scale1, n, decoded);
-      StoreInner(layout_.ValuesOffset(), first, first + n, signs, edges);
+      StoreBits(layout_.ValuesOffset(), first, first + n, signs);
       return;
     }
   }
 }
 
-void SparseBuilder::StoreInner(size_t offset, size_t first_bit, size_t last_bit,
-                               const uint8_t* bits, Edges& edges) {
-  const size_t begin = first_bit / 8, end = (last_bit + 7) / 8;
-  size_t inner_begin = begin, inner_end = end;
-  if (first_bit % 8 != 0) edges.first = bits[inner_begin++ - begin];
-  if (last_bit % 8 != 0 && inner_end > inner_begin) edges.last = bits[--inner_end - begin];
-  if (inner_end <= inner_begin) return;
-  std::memcpy(payload_.data() + offset + inner_begin, bits + (inner_begin - begin),
-              inner_end - inner_begin);
-}
-
-void SparseBuilder::JoinEdges(size_t offset, size_t entry_bits, Edges Block::*edges) {
-  // A byte is set by the block in which it begins; later blocks add their bits. This goes in the
-  // order of the blocks, so a byte's old content does not matter.
-  for (const Block& block : blocks_) {
-    if (block.count == 0) continue;
-    const size_t first_bit = entry_bits * block.before;
-    const size_t last_bit = first_bit + entry_bits * block.count;
-    std::byte* const plane = payload_.data() + offset;
-    if (first_bit % 8 != 0) plane[first_bit / 8] |= std::byte{(block.*edges).first};
-    const bool one_byte = first_bit % 8 != 0 && last_bit / 8 == first_bit / 8;
-    if (last_bit % 8 != 0 && !one_byte) plane[last_bit / 8] = std::byte{(block.*edges).last};
-  }
-}
-
-size_t SparseBuilder::Finish() {
-  if (layout_.ValueBits() == 1) JoinEdges(layout_.ValuesOffset(), 1, &Block::signs);
-  if (layout_.indices == SparseIndices::kPacked) {
-    JoinEdges(layout_.IndicesOffset(), kIndexBits, &Block::indices);
-  }
-  return payload_bytes_;
+void SparseBuilder::StoreBits(size_t offset, size_t first_bit, size_t last_bit,
+                              const uint8_t* bits) {
+  std::byte* const out = payload_.data() + offset + first_bit / 8;
+  // The blocks before have set the bits before the first one.
+  const std::byte before = first_bit % 8 == 0 ? std::byte{0} : *out;
+  std::memcpy(out, bits, (last_bit + 7) / 8 - first_bit / 8);
+  *out |= before;
 }
 
 }  // namespace slimps

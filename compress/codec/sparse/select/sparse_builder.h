@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// SparseBuilder: writes a sparse payload once it is known what each block sends. Several threads
-// fill the blocks.
+// SparseBuilder: writes a sparse payload once it is known what each block sends.
 //
 //   const SparseLayout shape = {.values = SparseValues::kF16, .elements = n};
 //   SparseBuilder builder(kernels, shape, payload, workspace);
-//   builder.SetBlock(block, index);                     // every block once, any threads
-//   builder.Plan(scale0, scale1);                       // one thread: index coding and header
-//   builder.WriteBlock(block, index, values, decoded);  // every block once, any threads
-//   size_t bytes = builder.Finish();                    // one thread
+//   builder.SetBlock(block, index);                     // every block
+//   builder.Plan(scale0, scale1);                       // index coding and header
+//   builder.WriteBlock(block, index, values, decoded);  // every block, in their order
+//   size_t bytes = builder.payload_bytes();
 //
-// Thread-compatible, except that threads may call SetBlock and WriteBlock for different blocks at
-// the same time. The bytes do not depend on the threads: where two blocks share a byte, Finish
-// joins their bits.
+// Thread-compatible.
 #ifndef SLIMPS_COMPRESS_CODEC_SPARSE_SELECT_SPARSE_BUILDER_H_
 #define SLIMPS_COMPRESS_CODEC_SPARSE_SELECT_SPARSE_BUILDER_H_
 
@@ -44,41 +41,29 @@ class SparseBuilder final {
   // REQUIRES: SetBlock was called for every block.
   void Plan(float scale0, float scale1);
 
-  // Returns the number of entries before `block`.
-  // REQUIRES: Plan was called; block < blocks.
-  size_t Before(size_t block) const { return blocks_[block].before; }
-
   // Writes the block's entries. Writes to `decoded` what each of `values` decodes to.
-  // REQUIRES: Plan was called; `index` holds the indices given to SetBlock.
+  // REQUIRES: Plan was called, and WriteBlock for all blocks before; `index` holds the indices given
+  // to SetBlock.
   void WriteBlock(size_t block, std::span<const uint32_t> index, std::span<const float> values,
                   float* decoded);
 
-  // Joins the bytes that blocks share, and returns the payload's length.
-  // REQUIRES: WriteBlock was called for every block.
-  size_t Finish();
+  // REQUIRES: Plan was called.
+  size_t payload_bytes() const { return payload_bytes_; }
 
   const SparseLayout& layout() const { return layout_; }
 
  private:
-  // Bits that a block adds to a byte which it may share with its neighbours.
-  struct Edges {
-    uint8_t first = 0, last = 0;
-  };
   struct Block {
     uint32_t count = 0;
     uint32_t before = 0;  // entries of the blocks before it
     uint32_t delta_bytes = 0;
     uint32_t delta_before = 0;  // delta_bytes of the blocks before it
-    Edges signs, indices;
   };
 
-  void WriteValues(const Block& block, std::span<const float> values, float* decoded, Edges& edges);
-  // Copies bits [first_bit, last_bit) of a plane at `offset`; bits[0] holds the first of them.
-  // Bytes at either end that other blocks may share go to `edges` instead.
-  void StoreInner(size_t offset, size_t first_bit, size_t last_bit, const uint8_t* bits,
-                  Edges& edges);
-  // Writes the bytes that blocks share: threads must not write the same byte.
-  void JoinEdges(size_t offset, size_t entry_bits, Edges Block::*edges);
+  void WriteValues(size_t first, std::span<const float> values, float* decoded);
+  // Copies bits [first_bit, last_bit) of a plane at `offset`. bits[0] holds the first of them, and
+  // its bits before that are 0, as are those after the last one.
+  void StoreBits(size_t offset, size_t first_bit, size_t last_bit, const uint8_t* bits);
 
   const Kernels& kernels_;
   const std::span<std::byte> payload_;

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <map>
 
-#include "compress/codec/parallel_encode.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/compress/codec/catalogue/spec_error.h"
@@ -162,31 +161,6 @@ TEST(Decorators, ClippingComesBeforeMomentum) {
     const float factor = ClipFactor(gradient, 1, 2);
     ASSERT_EQ(both.Push(gradient, round).payload, momentum.Push(gradient, round, factor).payload);
     ASSERT_EQ(Difference(both.momentum, momentum.momentum), "");
-  }
-}
-
-TEST(Decorators, FourThreadsGiveTheBitsOfOne) {
-  constexpr size_t kElements = 70 * 4096 + 99;
-  for (const char* spec : {"1bit:clip=30,momentum=nesterov", "topk:momentum=dgc", "topk:clip=30",
-                           "adacomp:momentum=dgc", "topk:warmup=1"}) {
-    Worker one(spec, kElements), four(spec, kElements);
-    const ParallelEncoder encoder(4);
-    for (uint64_t round = 1; round <= 2; ++round) {
-      const std::vector<float> gradient = RandomFloats(kElements, round);
-      const Encoded wanted = one.Push(gradient, round);
-      std::vector<std::byte> payload(four.codec->MaxPayloadBytes(kElements));
-      const auto result = encoder.Encode({four.codec.get(),
-                                          {.gradient = gradient,
-                                           .residual = four.residual,
-                                           .momentum = four.momentum,
-                                           .context = {.key = 5, .round = round}},
-                                          payload});
-      ASSERT_TRUE(result.ok()) << result.status();
-      payload.resize(result->payload_bytes);
-      EXPECT_EQ(payload, wanted.payload) << spec;
-      EXPECT_EQ(Difference(one.residual, four.residual), "") << spec;
-      EXPECT_EQ(Difference(one.momentum, four.momentum), "") << spec;
-    }
   }
 }
 

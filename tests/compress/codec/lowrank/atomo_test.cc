@@ -8,7 +8,6 @@
 
 #include "compress/codec/encode_run.h"
 #include "compress/codec/lowrank/matrix.h"
-#include "compress/codec/parallel_encode.h"
 #include "compress/format/low_rank.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -164,22 +163,6 @@ TEST(Atomo, AResidualIsWhatTheDecodedValueLacks) {
     EXPECT_NEAR(encoded.stats.input_norm2, input2, 1e-5 * input2);
     EXPECT_NEAR(encoded.stats.decoded_norm2, decoded2, 1e-5 * decoded2);
   }
-}
-
-TEST(Atomo, ThreadsDoNotChangeTheBits) {
-  const RowGrid grid = RowGrid::At(50, 70000, 300);
-  const std::vector<float> x = RandomFloats(grid.elements, 7);
-  const auto codec = MakeCodecOrDie("atomo");
-  const Encoded alone = EncodeChecked(*codec, {.gradient = x, .context = Context(grid)});
-  std::vector<std::byte> payload(codec->MaxPayloadBytes(x.size()));
-  const ParallelEncoder encoder(4);
-  const auto stats = encoder.Encode({.codec = codec.get(),
-                                     .input = {.gradient = x, .context = Context(grid)},
-                                     .payload = payload});
-  ASSERT_TRUE(stats.ok()) << stats.status();
-  payload.resize(stats->payload_bytes);
-  EXPECT_EQ(payload, alone.payload);
-  EXPECT_EQ(stats->error_norm2, alone.stats.error_norm2);
 }
 
 TEST(Atomo, BadOptionsAndInputsAreRefusedByName) {

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// signsgd, terngrad, qsgd, dithering, drive: they send what their papers define, with any threads
-// and kernels.
+// signsgd, terngrad, qsgd, dithering, drive: they send what their papers define, with any kernels.
 #include <cmath>
 #include <string>
 
 #include "compress/codec/codec.h"
 #include "compress/codec/encode_run.h"
-#include "compress/codec/parallel_encode.h"
 #include "compress/kernels/kernels.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -90,7 +88,7 @@ TEST(Quantizers, SignsAreSentAsTheyAreAndCombinedByMajority) {
   }
 }
 
-// Every kernel set and any number of threads give the same payload, residual and statistics, at
+// Every kernel set gives the same payload, residual and statistics, at
 // every length, with awkward numbers too.
 TEST(Quantizers, EveryKernelSetGivesTheSameBits) {
   for (const std::string spec : kSpecs) {
@@ -111,28 +109,6 @@ TEST(Quantizers, EveryKernelSetGivesTheSameBits) {
         ASSERT_EQ(mine.stats.elements_sent, scalar.stats.elements_sent);
       }
     }
-  }
-}
-
-TEST(Quantizers, FourThreadsGiveTheBitsOfOne) {
-  const size_t n = 70 * 4096 + 17;
-  const std::vector<float> gradient = RandomFloats(n, 1), before = RandomFloats(n, 2);
-  const ParallelEncoder encoder(4);
-  for (const char* spec : kSpecs) {
-    const auto codec = MakeCodecOrDie(spec);
-    std::vector<float> wanted = before, residual = before;
-    const Encoded one = Encode(*codec, gradient, wanted);
-    std::vector<std::byte> payload(codec->MaxPayloadBytes(n));
-    const auto four = encoder.Encode({.codec = codec.get(),
-                                      .input = {.gradient = gradient,
-                                                .residual = residual,
-                                                .grad_scale = 0.75f,
-                                                .context = kContext},
-                                      .payload = payload});
-    ASSERT_TRUE(four.ok()) << four.status();
-    EXPECT_EQ(payload, one.payload) << spec;
-    EXPECT_EQ(Difference(residual, wanted), "") << spec;
-    EXPECT_EQ(four->error_norm2, one.stats.error_norm2);
   }
 }
 

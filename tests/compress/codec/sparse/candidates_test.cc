@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The parts of the sparse codecs, one by one.
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <limits>
-#include <numeric>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "compress/codec/options.h"
@@ -65,35 +62,6 @@ TEST(CandidateList, WhatFindsNoRoomIsCountedAndNotWritten) {
   EXPECT_EQ(list.used(), 0u);
   for (int i = 0; i < 33; ++i) list.Append(index, value, 3);
   EXPECT_TRUE(list.complete());
-}
-
-TEST(CandidateList, ThreadsFillItWithoutLosingAnything) {
-  constexpr uint32_t kThreads = 4, kBlocks = 500, kEach = 7;
-  EncodeWorkspace workspace;
-  CandidateList list;
-  list.Take(workspace, kThreads * kBlocks * kEach);
-  std::vector<uint32_t> offsets(kThreads * kBlocks);
-  std::vector<std::thread> threads;
-  for (uint32_t thread = 0; thread < kThreads; ++thread) {
-    threads.emplace_back([&, thread] {
-      for (uint32_t i = 0; i < kBlocks; ++i) {
-        const uint32_t block = thread * kBlocks + i;
-        uint32_t index[kEach];
-        float value[kEach];
-        std::iota(index, index + kEach, block * kEach);
-        std::fill_n(value, kEach, static_cast<float>(block));
-        offsets[block] = list.Append(index, value, kEach);
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  ASSERT_TRUE(list.complete());
-  for (uint32_t block = 0; block < kThreads * kBlocks; ++block) {
-    for (uint32_t i = 0; i < kEach; ++i) {
-      ASSERT_EQ(list.indices()[offsets[block] + i], block * kEach + i);
-      ASSERT_EQ(list.values()[offsets[block] + i], static_cast<float>(block));
-    }
-  }
 }
 
 TEST(SentBlock, StatisticsAreSumsOverBlocks) {

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <limits>
 
-#include "compress/codec/parallel_encode.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/compress/codec/sparse/sparse_test_util.h"
@@ -91,28 +90,6 @@ TEST(Dgc, AllLengthsGiveTheSameBitsOnEveryKernelSet) {
       EXPECT_EQ(a.stats.error_norm2, b.stats.error_norm2);
       EXPECT_EQ(a.stats.input_norm2, b.stats.input_norm2);
     }
-  }
-}
-
-TEST(Dgc, FourThreadsGiveTheBitsOfOne) {
-  constexpr size_t kElements = 80 * 4096 + 99;
-  const auto codec = MakeCodecOrDie("dgc");
-  const std::vector<float> gradient = RandomFloats(kElements, 1);
-  std::vector<float> u1(kElements), v1(kElements), u4(kElements), v4(kElements);
-  std::vector<std::byte> one(codec->MaxPayloadBytes(kElements)), four(one.size());
-  const ParallelEncoder single(1), several(4);
-  for (int round = 0; round < 3; ++round) {
-    const auto a =
-        single.Encode({codec.get(), {.gradient = gradient, .residual = v1, .momentum = u1}, one});
-    const auto b =
-        several.Encode({codec.get(), {.gradient = gradient, .residual = v4, .momentum = u4}, four});
-    ASSERT_TRUE(a.ok() && b.ok()) << a.status() << b.status();
-    ASSERT_EQ(a->payload_bytes, b->payload_bytes);
-    EXPECT_EQ(a->error_norm2, b->error_norm2);
-    EXPECT_TRUE(
-        std::equal(one.begin(), one.begin() + static_cast<long>(a->payload_bytes), four.begin()));
-    ASSERT_EQ(Difference(u1, u4), "");
-    ASSERT_EQ(Difference(v1, v4), "");
   }
 }
 

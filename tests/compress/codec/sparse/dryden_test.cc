@@ -6,7 +6,6 @@
 #include <cmath>
 #include <functional>
 
-#include "compress/codec/parallel_encode.h"
 #include "compress/format/sparse.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -69,15 +68,14 @@ Result Plain(double ratio, const std::vector<float>& gradient, const std::vector
 }
 
 Result Encode(const Codec& codec, const std::vector<float>& gradient,
-              const std::vector<float>& residual, float grad_scale = 1, int threads = 1) {
+              const std::vector<float>& residual, float grad_scale = 1) {
   const size_t n = gradient.size();
   Result result = {.payload = std::vector<std::byte>(codec.MaxPayloadBytes(n)),
                    .decoded = std::vector<float>(n),
                    .residual = residual};
   const EncodeInput input = {
       .gradient = gradient, .residual = result.residual, .grad_scale = grad_scale};
-  const auto encoded =
-      ParallelEncoder(threads).Encode({.codec = &codec, .input = input, .payload = result.payload});
+  const auto encoded = codec.Encode(input, result.payload);
   EXPECT_TRUE(encoded.ok()) << encoded.status();
   if (!encoded.ok()) return result;
   result.stats = *encoded;
@@ -156,14 +154,11 @@ TEST(Dryden, BitsDependNeitherOnTheSetNorOnThreads) {
   EXPECT_NEAR(static_cast<double>(wanted.stats.elements_sent), 0.003 * n, 2);
   for (const Kernels* kernels : AllKernels()) {
     if (!kernels->runs_here()) continue;
-    for (const int threads : {1, 4}) {
-      const Result mine =
-          Encode(*MakeCodecOrDie("dryden", *kernels), gradient, residual, 1, threads);
-      EXPECT_EQ(mine.payload, wanted.payload);
-      EXPECT_EQ(Difference(mine.residual, wanted.residual), "");
-      EXPECT_EQ(mine.stats.error_norm2, wanted.stats.error_norm2);
-      EXPECT_EQ(mine.stats.input_norm2, wanted.stats.input_norm2);
-    }
+    const Result mine = Encode(*MakeCodecOrDie("dryden", *kernels), gradient, residual);
+    EXPECT_EQ(mine.payload, wanted.payload);
+    EXPECT_EQ(Difference(mine.residual, wanted.residual), "");
+    EXPECT_EQ(mine.stats.error_norm2, wanted.stats.error_norm2);
+    EXPECT_EQ(mine.stats.input_norm2, wanted.stats.input_norm2);
   }
 }
 

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "compress/codec/parallel_encode.h"
 #include "gtest/gtest.h"
 #include "tests/compress/codec/sparse/sparse_test_util.h"
 
@@ -86,20 +85,6 @@ TEST(MultiLevel, WholeInFp32BecomesHalfPrecision) {
   const Encoded nested = EncodeChecked(*narrow, From(input, *wide, first));
   EXPECT_EQ(nested.payload, anew.payload);
   ExpectNear(nested.stats.error_norm2, anew.stats.error_norm2, "fp16");
-}
-
-TEST(MultiLevel, ThreadsMakeNoDifference) {
-  const std::vector<float> x = RandomFloats(200 * 4096 + 5, 8);
-  const auto low = MakeCodecOrDie("topk:ratio=0.1"), high = MakeCodecOrDie("topk:ratio=0.02");
-  const EncodeInput input = {.gradient = x};
-  const Encoded first = EncodeChecked(*low, input), anew = EncodeChecked(*high, input);
-  auto encoder = ParallelEncoder(2);
-  std::vector<std::byte> payload(high->MaxPayloadBytes(x.size()));
-  const auto stats =
-      encoder.Encode({.codec = high.get(), .input = From(input, *low, first), .payload = payload});
-  ASSERT_TRUE(stats.ok()) << stats.status();
-  payload.resize(stats->payload_bytes);
-  EXPECT_EQ(payload, anew.payload);
 }
 
 // Whatever cannot start from the payload encodes the gradient, and sends the same as without it.

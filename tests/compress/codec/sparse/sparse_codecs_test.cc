@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What holds for every codec of the sparse format except adacomp: states, statistics, sizes, kernel
-// sets, threads.
+// sets.
 #include <cmath>
 #include <random>
 
 #include "absl/strings/str_cat.h"
-#include "compress/codec/parallel_encode.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/compress/codec/sparse/sparse_test_util.h"
@@ -167,36 +166,6 @@ TEST(SparseCodecs, PayloadSizesMeetTheFormula) {
         EXPECT_EQ(encoded.payload.size(), PackedBytes(n, sent, bits)) << spec;
       } else {
         EXPECT_LT(encoded.payload.size(), PackedBytes(n, sent, bits)) << spec;
-      }
-    }
-  }
-}
-
-TEST(SparseCodecs, TheNumberOfThreadsChangesNothing) {
-  constexpr size_t kElements = 70 * 4096 + 17;
-  for (const std::string spec : kSpecs) {
-    const auto codec = MakeCodecOrDie(spec);
-    const std::vector<float> gradient = RandomFloats(kElements, 1);
-    std::vector<float> alone = RandomFloats(kElements, 2);
-    const std::vector<float> before = alone;
-    const Encoded wanted =
-        EncodeChecked(*codec, {.gradient = gradient, .residual = alone, .context = {.round = 1}});
-    for (const int threads : {2, 4}) {
-      std::vector<float> residual = before;
-      std::vector<std::byte> payload(codec->MaxPayloadBytes(kElements));
-      const ParallelEncoder encoder(threads);
-      for (int repeat = 0; repeat < 3; ++repeat) {
-        residual = before;
-        const auto result = encoder.Encode(
-            {.codec = codec.get(),
-             .input = {.gradient = gradient, .residual = residual, .context = {.round = 1}},
-             .payload = payload});
-        ASSERT_TRUE(result.ok()) << result.status();
-        ASSERT_EQ(result->payload_bytes, wanted.payload.size());
-        ASSERT_TRUE(std::equal(wanted.payload.begin(), wanted.payload.end(), payload.begin()))
-            << spec;
-        ASSERT_EQ(Difference(residual, alone), "") << spec;
-        ASSERT_EQ(result->error_norm2, wanted.stats.error_norm2);
       }
     }
   }
