@@ -77,7 +77,6 @@ class FlagsTest(unittest.TestCase):
             ("--iterations", 10000),
             ("--repeats", 10000),
             ("--nodes", 64),
-            ("--encode_threads", 1024),
             ("--shard_threads", 1024),
         ):
             for value in ("0", str(most + 1), "-1", "1.5", "many"):
@@ -85,6 +84,11 @@ class FlagsTest(unittest.TestCase):
                     '%s: expected 1 to %d, got "%s"' % (flag, most, value),
                     self.refused(flag + "=" + value),
                 )
+        for value in ("-1", "1025", "1.5", "many"):
+            self.assertIn(
+                '--encode_threads: expected 0 to 1024, got "%s"' % value,
+                self.refused("--encode_threads=" + value),
+            )
         for value in ("-1", "nan", "inf", "3600001"):
             self.assertIn(
                 "--compute_ms: expected 0 to 3600000.0, got", self.refused("--compute_ms=" + value)

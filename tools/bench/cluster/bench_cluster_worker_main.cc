@@ -61,7 +61,7 @@ DEFINE_bool(backup_model, false, "compute while weights are under way, one round
 DEFINE_bool(overlap_forward, false, "each layer waits for its own weights, not the step for all");
 DEFINE_string(same_host, "shm", "how to reach the server of this node: tcp, ipc or shm");
 DEFINE_double(device_encode_ns, 0, "simulated: an element's encoding on the compute timeline");
-DEFINE_int32(encode_threads, 1, "threads that compress");
+DEFINE_int32(encode_threads, 0, "partitions encoded and merged at a time; 0: one per core");
 DEFINE_double(compute_ms, 100, "simulated: forward and backward pass of one iteration");
 DEFINE_int32(warmup, 2, "iterations before those that count");
 DEFINE_int32(iterations, 10, "iterations that count");
@@ -361,6 +361,6 @@ int main(int argc, char** argv) {
   slimps::CheckRange("warmup", FLAGS_warmup, 1, 1'000'000);
   slimps::CheckRange("remeasure_every", FLAGS_remeasure_every, 0, 1'000'000);
   slimps::CheckRange("timeout_s", FLAGS_timeout_s, 1, 1'000'000);
-  slimps::CheckRange("encode_threads", FLAGS_encode_threads, 1, 256);
+  slimps::CheckRange("encode_threads", FLAGS_encode_threads, 0, 1024);
   return slimps::ExitStatus(slimps::Run());
 }

@@ -99,7 +99,13 @@ def make_parser():
         metavar="NAME",
         help="TCP's congestion control, or default (cubic)",
     )
-    parser.add_count("--encode_threads", 1024, 1, "threads of each worker that compress")
+    parser.add_argument(
+        "--encode_threads",
+        type=number(0, 1024, int),
+        default=0,
+        metavar="N",
+        help="partitions that each worker encodes, and merges, at a time (0: one per core)",
+    )
     parser.add_count("--shard_threads", 1024, 1, "threads of each server that sum and step")
     parser.add_argument(
         "--snapshot_every",
