@@ -14,7 +14,7 @@ from cli import setup
 from plan import calibration, systems
 from plan.terms import Cluster
 
-ITERATIONS = 6
+ITERATIONS = 8
 # With the backup model a round of a link that is a little too slow hides behind the compute of the
 # next iterations. After so many iterations, a link that is 10 % too slow has piled up a round.
 BACKUP_WARM_UP = 10

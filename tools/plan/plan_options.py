@@ -105,7 +105,7 @@ def make_parser() -> Parser:
         "--validate",
         metavar="FILE",
         help="instead: run many small set-ups in slimps bench cluster, and keep predicted and "
-        "measured times in FILE; goes on where it was stopped (root; hours)",
+        "measured times in FILE; goes on where it was stopped (root; half an hour)",
     )
     parser.add_argument(
         "--most",
