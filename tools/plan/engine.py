@@ -3,7 +3,7 @@
 
     engine = Engine()
     cores = Cores(engine, 2)
-    push = Thread(cores)
+    push = Threads(cores, 2)
     push.submit(priority=-3, work=1.5, done=lambda: ...)   # 1.5 ms of one core, if it gets one
     engine.run()
 
@@ -96,14 +96,14 @@ class Cores:
             done()
 
 
-class Thread:
-    """A thread: one task at a time, the highest priority first, then the earliest."""
+class Threads:
+    """Threads of one queue: each takes the highest priority next, then the earliest."""
 
-    def __init__(self, cores: Cores) -> None:
+    def __init__(self, cores: Cores, count: int = 1) -> None:
         self._cores = cores
+        self._idle = count
         self._waiting: list[tuple[int, int, float, Action]] = []
         self._sequence = 0
-        self.busy = False
 
     def __len__(self) -> int:
         """Returns how many tasks wait."""
@@ -112,11 +112,11 @@ class Thread:
     def submit(self, priority: int, work: float, done: Action) -> None:
         self._sequence += 1
         heapq.heappush(self._waiting, (-priority, self._sequence, work, done))
-        if not self.busy:
+        if self._idle > 0:
+            self._idle -= 1
             self._next()
 
     def _next(self) -> None:
-        self.busy = True
         _, _, work, done = heapq.heappop(self._waiting)
         self._cores.run(work, lambda: self._end(done))
 
@@ -125,7 +125,7 @@ class Thread:
         if self._waiting:
             self._next()
         else:
-            self.busy = False
+            self._idle += 1
 
 
 class Lane:

@@ -91,6 +91,13 @@ class Raw(Exchange):
         return 4.0 * partition.elements * self.copy_ns * 1e-6
 
 
+class Lent(Raw):
+    """fp32 from memory that is lent: a copy is sent."""
+
+    def encode_ms(self, tensor: Tensor, partition: Partition) -> float:
+        return self.merge_ms(tensor, partition)
+
+
 class Thc(Exchange):
     """One phase, in which the workers agree on a norm for each block."""
 
@@ -204,20 +211,23 @@ class Codecs:
     def __init__(self, system: System, costs: Costs) -> None:
         self._system = system
         self._raw = Raw(costs.codecs[RAW], costs.copy_ns)
-        self._known: dict[str, Exchange] = {RAW: self._raw}
+        # Gradients are lent if a codec may read them (worker/store: TensorTraffic::TakesLoans).
+        self.lends = system.push != RAW
+        self._raw_push = Lent(costs.codecs[RAW], costs.copy_ns) if self.lends else self._raw
+        self._known: dict[str, Exchange] = {}
         for name in {system.push, system.pull} - {RAW}:
             known = costs.codecs[name]
             self._known[name] = family_of(known.spec)(known, costs.copy_ns)
 
     def push(self, tensor: Tensor) -> Exchange:
-        return self._of(self._system.push_codec(tensor), tensor)
+        return self._of(self._system.push_codec(tensor), tensor, self._raw_push)
 
     def pull(self, tensor: Tensor) -> Exchange:
-        return self._of(self._system.pull_codec(tensor), tensor)
+        return self._of(self._system.pull_codec(tensor), tensor, self._raw)
 
-    def _of(self, name: str, tensor: Tensor) -> Exchange:
-        codec = self._known[name]
-        return codec if codec.takes(tensor) else self._raw
+    def _of(self, name: str, tensor: Tensor, raw: Exchange) -> Exchange:
+        codec = self._known.get(name, raw)
+        return codec if codec.takes(tensor) else raw
 
 
 def has_shapes(model: Model) -> bool:

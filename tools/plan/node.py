@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Generic, Protocol, TypeVar
 
-from plan.engine import Action, Cores, Lane, Link, Thread
+from plan.engine import Action, Cores, Lane, Link, Threads
 from plan.terms import Cluster, Costs
 
 ITEM_BYTES = 64  # about an item's part of a header
@@ -31,7 +31,7 @@ class Peer(Protocol):
     """A process: where it is, and its transport's thread."""
 
     node: Node
-    io: Thread
+    io: Threads
     lane: Lane
 
 
@@ -43,7 +43,7 @@ class Process:
         self.cluster = cluster
         self.costs = costs
         self.engine = node.cores.engine
-        self.io = Thread(node.cores)
+        self.io = Threads(node.cores)
         self.lane = node.up.lane(node.ahead_bytes)
 
     def send(self, to: Peer, batch: Batch[Content], arrived: Action) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 from typing import Protocol, Sequence
 
-from plan.engine import Thread
+from plan.engine import Threads
 from plan.exchanges import Codecs
 from plan.node import SMALL_BYTES, Batch, Batches, Node, Peer, Process, send_priority
 from plan.terms import Cluster, Costs, Model, Partition, System
@@ -36,7 +36,7 @@ class ServerModel(Process):
         self.model = model
         self.codecs = codecs
         self._workers: Sequence[Asker] = []
-        self._shard = Thread(node.cores)
+        self._shard = Threads(node.cores)
         self._counts: dict[tuple[Partition, int], int] = {}
         self._begun: dict[Partition, int] = {}  # the newest round that was complete
         self._versions: dict[Partition, int] = {}

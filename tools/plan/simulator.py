@@ -4,14 +4,16 @@
     result = simulate(model, system, cluster, costs)
     result.iteration_ms
 
-    accelerator --gradient--> caller: copy --> push: encode, coalesce --> I/O --> link up
+    accelerator --gradient--> caller: lend, or copy --> push: encode, coalesce --> I/O --> link up
       --> link down --> server's I/O --> shard: sum, step, encode the change --> I/O --> link up
-      --> link down --> I/O --> pull: merge --> the next forward pass, layer by layer
+      --> link down --> I/O --> pull: merge --> step: write --> the next forward pass
 
-Codecs with phases first push auxiliary keys the same way, from a thread of their own.
+With the backup model a local step takes the place of the newest weights. Codecs with phases first
+push auxiliary keys the same way, from threads of their own. Of push, pull, phases and step a worker
+has as many threads as its node has cores.
 
-Mirrors worker/push, worker/phases, worker/courier, worker/pull, server/shard and the loops of
-tools/bench/cluster.
+Mirrors worker/push, worker/phases, worker/courier, worker/pull, worker/exchange, server/shard and
+the loop of tools/bench/cluster.
 Left out: acknowledgements, retries, heartbeats, loss. Pure.
 """
 

@@ -3,14 +3,19 @@
 
 from __future__ import annotations
 
+import collections
 import functools
+import itertools
 from typing import Callable, Sequence
 
 from plan import server_model
-from plan.engine import Thread
+from plan.engine import Action, Threads
 from plan.exchanges import Codecs, Exchange, Layout
 from plan.node import Batch, Batches, Node, Process, send_priority
 from plan.terms import Cluster, Costs, Model, Partition, System, Tensor
+
+WRITE_CHUNK = 256 << 10  # elements; worker/exchange/next_weights.cc: kChunkElements
+STEP_CHUNK = 64 << 10  # backup_model/local_updater.cc: kChunkElements
 
 
 class WorkerModel(Process):
@@ -42,29 +47,42 @@ class WorkerModel(Process):
         self.ends: list[float] = []
         self.rounds = [0.0] * total
         self.servers: Sequence[server_model.ServerModel] = []
-        self._caller = Thread(node.cores)
-        self._phases = Thread(node.cores)
-        self._push = Thread(node.cores)
-        self._pull = Thread(node.cores)
-        self._updater = Thread(node.cores)
+        each = max(1, int(cluster.cores))  # worker/store_options.h: encode_threads
+        self._caller = Threads(node.cores)
+        self._phases = Threads(node.cores, each)
+        self._push = Threads(node.cores, each)
+        self._pull = Threads(node.cores, each)
+        self._step = Threads(node.cores, each)  # its own, the caller's that waits, the arena's
         self._batches: Batches[tuple[Partition, int]] = Batches(system.coalesce)
         self._key_batches: Batches[tuple[Partition, int]] = Batches(coalesce=True)
         count = len(model.tensors)
+        self._lends = [codecs.lends and not keys for keys in layout.keys]
+        # The round whose phases are under way, then those that wait for it.
+        self._phasing: list[collections.deque[int]] = [collections.deque() for _ in range(count)]
         self._missing = [0] * count  # partitions of the newest pull
         self._pushed = [0] * count  # newest iteration
         self._arrived = [0] * count  # newest version
-        self._ready = [0] * count  # the newest iteration for which the forward pass has weights
-        self._to_write = 0  # parameters that lack the next iteration's weights
-        self._iteration = 1
+        self._iteration = 0
         self._layer = 0
-        self._waits = False  # the training thread, for the step's end
+        # The step ends after its backward pass, each tensor's write and each partition on loan.
+        self._parts = 1 + count
+        self._parts += sum(map(len, itertools.compress(self.partitions, self._lends)))
+        self._left = 0  # of them
 
     def connect(self, servers: Sequence[server_model.ServerModel]) -> None:
         self.servers = servers
 
     def start(self) -> None:
-        self._ready = [1] * len(self._ready)
+        self._iteration += 1
+        self._layer = 0
+        self._left = self._parts
         self._forward()
+
+    def _end_part(self) -> None:
+        """Begins the next iteration after all parts of this one. To exchange memory is no work."""
+        self._left -= 1
+        if self._left == 0 and self._iteration < self.total:
+            self.start()
 
     # ---- the accelerator -------------------------------------------------------------------------
 
@@ -78,52 +96,36 @@ class WorkerModel(Process):
 
     def _backward(self, index: int) -> None:
         if index < 0:
-            self._end_iteration()
+            self.ends.append(self.engine.now)
+            self._end_part()
             return
         layer = self.model.layers[index]
 
         def computed() -> None:
             for tensor in reversed(range(layer.first, layer.first + layer.tensors)):
-                self._copy(tensor, self._iteration)
+                self._give(tensor, self._iteration)
             self._backward(index - 1)
 
         self.engine.after(layer.backward, computed)
-
-    def _end_iteration(self) -> None:
-        self.ends.append(self.engine.now)
-        if self._iteration == self.total:
-            return
-        self._waits = True
-        self._to_write = len(self._ready)
-        for tensor, iteration in enumerate(self._ready):
-            if iteration > self._iteration:
-                self._write(tensor)
-
-    def _write(self, tensor: int) -> None:
-        """Writes a parameter, as the step's end does with what is there and with what comes."""
-        work = self.costs.copy_ms(4.0 * self.model.tensors[tensor].elements)
-        self._updater.submit(-tensor, work, self._written)
-
-    def _written(self) -> None:
-        self._to_write -= 1
-        if self._to_write == 0:
-            self._waits = False
-            self._iteration += 1
-            self._layer = 0
-            self._forward()
 
     # ---- pushes ----------------------------------------------------------------------------------
 
     def _priority(self, tensor: int) -> int:
         return -tensor if self.system.prioritise else 0
 
-    def _copy(self, tensor: int, round_: int) -> None:
-        work = self.costs.copy_ms(4.0 * self.model.tensors[tensor].elements)
+    def _give(self, tensor: int, round_: int) -> None:
+        """Pushes a gradient. The caller copies what it does not lend."""
+        work = 0.0 if self._lends[tensor] else self._copy_ms(tensor)
         self._caller.submit(0, work, functools.partial(self._submit, tensor, round_))
+
+    def _copy_ms(self, tensor: int) -> float:
+        return self.costs.copy_ms(4.0 * self.model.tensors[tensor].elements)
 
     def _submit(self, tensor: int, round_: int) -> None:
         if self.keys[tensor]:
-            self._contribute(self.keys[tensor][0], round_)
+            self._phasing[tensor].append(round_)
+            if len(self._phasing[tensor]) == 1:
+                self._contribute(self.keys[tensor][0], round_)
         else:
             self._push_payloads(tensor, round_, self._codec(tensor).encode_ms)
         self._pushed[tensor] = round_
@@ -157,6 +159,8 @@ class WorkerModel(Process):
         if len(self._push) == 0:
             leaving += self._batches.take_all()
         self._dispatch(leaving)
+        if self._lends[partition.tensor]:
+            self._end_part()
 
     def _dispatch(self, leaving: Sequence[Batch[tuple[Partition, int]]]) -> None:
         for batch in leaving:
@@ -166,7 +170,7 @@ class WorkerModel(Process):
     # ---- phases ----------------------------------------------------------------------------------
 
     def _contribute(self, key: Partition, round_: int) -> None:
-        """As worker/phases/phased_pushes.h: one thread, earlier rounds and front layers first."""
+        """As worker/phases/phased_pushes.h: earlier rounds and front layers first."""
         priority = send_priority(round_, self._priority(key.tensor))
 
         def contributed() -> None:
@@ -191,6 +195,10 @@ class WorkerModel(Process):
 
         def written() -> None:
             self._push_payloads(key.tensor, round_, lambda *_: 0.0)
+            rounds = self._phasing[key.tensor]
+            rounds.popleft()
+            if rounds:
+                self._contribute(keys[0], rounds[0])
             self._send_keys_if_idle()
 
         self._phases.submit(
@@ -200,7 +208,7 @@ class WorkerModel(Process):
         )
 
     def _send_keys_if_idle(self) -> None:
-        """Sends what waits for company if no work of this thread waits that may bring some."""
+        """Sends what waits for company if no work of these threads waits that may bring some."""
         if len(self._phases) == 0:
             self._dispatch(self._key_batches.take_all())
 
@@ -235,14 +243,13 @@ class WorkerModel(Process):
         if self.system.backup:
             self._step_if_due(tensor)
         else:
-            self._make_ready(tensor, version + 1)
-
-    def _make_ready(self, tensor: int, iteration: int) -> None:
-        self._ready[tensor] = iteration
-        if self._waits:
             self._write(tensor)
 
-    # ---- the backup model ------------------------------------------------------------------------
+    # ---- the next iteration's weights ------------------------------------------------------------
+
+    def _write(self, tensor: int) -> None:
+        """Writes weights to the parameter's other memory, which nobody reads in this step."""
+        self._spread(tensor, WRITE_CHUNK, self._copy_ms(tensor), self._end_part)
 
     def _step_if_due(self, tensor: int) -> None:
         """As worker/exchange/next_weights.h: one round of lag, front layers first."""
@@ -253,6 +260,18 @@ class WorkerModel(Process):
 
         def stepped() -> None:
             self._request(tensor, round_)
-            self._make_ready(tensor, round_ + 1)
+            self._write(tensor)
 
-        self._updater.submit(-tensor, work, stepped)
+        self._spread(tensor, STEP_CHUNK, work, stepped)
+
+    def _spread(self, tensor: int, chunk: int, work: float, done: Action) -> None:
+        """Does work on a tensor, front layers first and a chunk at a time on each thread."""
+        chunks = -(-self.model.tensors[tensor].elements // chunk)
+        left = itertools.count(chunks - 1, -1)
+
+        def ended() -> None:
+            if next(left) == 0:
+                done()
+
+        for _ in range(chunks):
+            self._step.submit(-tensor, work / chunks, ended)

@@ -4,7 +4,7 @@
 import functools
 import unittest
 
-from plan.engine import Cores, Engine, Link, Thread
+from plan.engine import Cores, Engine, Link, Threads
 
 
 class BoundedEngine(Engine):
@@ -69,11 +69,20 @@ class CoresTest(unittest.TestCase):
 class ThreadTest(unittest.TestCase):
     def test_the_highest_priority_goes_next_and_nothing_is_interrupted(self):
         engine, order = Engine(), []
-        thread = Thread(Cores(engine, 4))
+        thread = Threads(Cores(engine, 4))
         for name, priority in (("running", 0), ("low", 1), ("high", 9), ("low too", 1)):
             thread.submit(priority, 2, lambda name=name: order.append((name, engine.now)))
         engine.run()
         self.assertEqual([("running", 2), ("high", 4), ("low", 6), ("low too", 8)], order)
+
+    def test_several_threads_take_their_tasks_from_one_queue(self):
+        engine, order = Engine(), []
+        threads = Threads(Cores(engine, 4), 2)
+        for name, priority, work in (("a", 0, 2), ("b", 0, 3), ("low", 1, 2), ("high", 9, 4)):
+            threads.submit(priority, work, lambda name=name: order.append((name, engine.now)))
+        self.assertEqual(2, len(threads))
+        engine.run()
+        self.assertEqual([("a", 2), ("b", 3), ("low", 5), ("high", 6)], order)
 
 
 class LinkTest(unittest.TestCase):

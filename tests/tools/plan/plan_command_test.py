@@ -61,7 +61,7 @@ class CommandCase(FolderCase):
 
 class PlanTest(CommandCase):
     def test_the_first_line_answers_and_the_rest_says_what_would_change_it(self):
-        lines = self.plan("--link", "100mbit:0.5", "--workers", "2").splitlines()
+        lines = self.plan("--link", "100mbit:0.5", "--compute_ms", "30").splitlines()
         self.assertRegex(lines[0], "^Compression pays: 1bit.* times as fast[.]$")
         self.assertIn("bandwidth: it no longer pays from", lines[1])
         self.assertIn("compute: it no longer pays from", lines[2])

@@ -10,11 +10,25 @@ from plan.exchanges import Codecs, layout_of
 from plan.node import Node, Process
 from plan.server_model import ServerModel
 from plan.simulator import simulate
-from plan.terms import Partition, System
+from plan.terms import Partition, System, Tensor
 
 RAW = System("fp32")
 MEBI = 1 << 18  # elements of one partition of 1 MiB, which takes 1.048576 ms
 WIRE = 1.048576
+MS = 1e6 / MEBI  # nanoseconds an element: 1 ms for that partition
+UNSHAPED = {"bits_per_second": None}
+BOTH = System("1bit", push="1bit", pull="1bit")
+COPIES = dataclasses.replace(small_jobs.FREE, copy_ns=MS / 4)
+
+
+def costs_of(name, phases_ns=None, spec="", **codec):
+    """Returns costs in which only this codec's work counts."""
+    made = dataclasses.replace(
+        small_jobs.codec(payload=0.125, **codec),
+        spec=spec,
+        phases=None if phases_ns is None else small_jobs.linear(phases_ns * 1e-6),
+    )
+    return dataclasses.replace(small_jobs.FREE, codecs={**small_jobs.FREE.codecs, name: made})
 
 
 def iteration(model, system=RAW, costs=small_jobs.FREE, **cluster):
@@ -51,8 +65,7 @@ class WaitingTest(unittest.TestCase):
 
     def test_a_payload_is_what_the_codec_makes(self):
         model = small_jobs.model(MEBI)
-        both = System("1bit", push="1bit", pull="1bit")
-        self.assertAlmostEqual(3 + 2 * WIRE / 32, iteration(model, both), 2)
+        self.assertAlmostEqual(3 + 2 * WIRE / 32, iteration(model, BOTH), 2)
         pushes = System("1bit", push="1bit")
         self.assertAlmostEqual(3 + WIRE + WIRE / 32, iteration(model, pushes), 2)
 
@@ -62,20 +75,12 @@ class WaitingTest(unittest.TestCase):
         self.assertAlmostEqual(3 + WIRE + WIRE / 32, iteration(model, above), 2)
 
     def test_work_of_every_stage_counts_once(self):
-        ns = 1e6 / MEBI  # 1 ms for the partition
         costs = dataclasses.replace(
-            small_jobs.FREE,
-            codecs={
-                **small_jobs.FREE.codecs,
-                "1bit": small_jobs.codec(encode_ns=ns, decode_ns=ns, payload=0.125),
-            },
-            copy_ns=ns / 4,
-            step_ns=ns,
+            costs_of("1bit", encode_ns=MS, decode_ns=MS), copy_ns=MS / 4, step_ns=MS
         )
-        both = System("1bit", push="1bit", pull="1bit")
-        # Copy; encode; sum; step; encode the change; add the change; write the parameter.
-        took = iteration(small_jobs.model(MEBI), both, costs, bits_per_second=None)
-        self.assertAlmostEqual(3 + 7, took)
+        # Encode; sum; step; encode the change; add the change; write the parameter.
+        took = iteration(small_jobs.model(MEBI), BOTH, costs, **UNSHAPED)
+        self.assertAlmostEqual(3 + 6, took)
 
     def test_a_message_costs_both_ends(self):
         costs = dataclasses.replace(small_jobs.FREE, message_ms=0.25)
@@ -87,6 +92,78 @@ class WaitingTest(unittest.TestCase):
         model = small_jobs.model(*[64] * 50, forward=0.0, backward=0.0)
         took = simulate(model, RAW, small_jobs.cluster(bits_per_second=None), costs)
         self.assertAlmostEqual(4 * 50 * 0.01, took.cpu_ms)
+
+
+class ThreadsTest(unittest.TestCase):
+    """A node has two cores, so a worker has two threads of each kind."""
+
+    def test_two_partitions_are_encoded_at_a_time(self):
+        costs, pushes = costs_of("1bit", encode_ns=MS), System("1bit", push="1bit")
+        for partitions, cores, took in ((1, 2, 1), (2, 2, 1), (3, 2, 2), (2, 1, 2)):
+            model = small_jobs.model(partitions * MEBI)
+            self.assertAlmostEqual(
+                3 + took, iteration(model, pushes, costs, cores=cores, **UNSHAPED)
+            )
+
+    def test_two_partitions_are_merged_at_a_time(self):
+        costs, pulls = costs_of("1bit", decode_ns=MS), System("1bit", pull="1bit")
+        for partitions, cores, took in ((1, 2, 1), (2, 2, 1), (3, 2, 2), (2, 1, 2)):
+            model = small_jobs.model(partitions * MEBI)
+            self.assertAlmostEqual(
+                3 + took, iteration(model, pulls, costs, cores=cores, **UNSHAPED)
+            )
+
+    def test_two_tensors_take_a_phase_at_a_time_and_one_takes_its_own_in_turn(self):
+        costs = costs_of("thc", spec="thc", phases_ns=MS, encode_ns=MS)
+        thc = System("thc", push="thc")
+        # A phase, then the payloads of all of the tensor's partitions.
+        for elements, cores, took in (
+            ((MEBI,), 2, 2),
+            ((MEBI, MEBI), 2, 2),
+            ((MEBI, MEBI), 1, 4),
+            ((2 * MEBI,), 2, 4),
+        ):
+            model = small_jobs.model(*elements, forward=0.0, backward=0.0)
+            self.assertAlmostEqual(took, iteration(model, thc, costs, cores=cores, **UNSHAPED))
+
+    def test_the_rounds_of_a_tensor_take_their_phases_in_turn(self):
+        costs = costs_of("powersgd", spec="powersgd:rank=4", phases_ns=0.0)
+        system = System("powersgd", push="powersgd", backup=True)
+        matrix = Tensor("t0", MEBI, (512, 512))
+        model = dataclasses.replace(small_jobs.model(MEBI), tensors=(matrix,))
+        # Two phases go and come back. The payload of the round before travels meanwhile.
+        took = iteration(model, system, costs, round_trip_ms=10.0, **UNSHAPED)
+        self.assertAlmostEqual(20.0, took)
+
+    def test_what_travels_raw_is_copied_by_the_caller_unless_it_is_lent(self):
+        model = small_jobs.model(2 * MEBI)
+        # Copied whole; then two partitions are merged, and written, at a time.
+        self.assertAlmostEqual(3 + 2 + 1 + 1, iteration(model, RAW, COPIES, **UNSHAPED))
+        above = System("1bit", push="1bit", threshold=8 * MEBI + 1)
+        self.assertAlmostEqual(3 + 1 + 1 + 1, iteration(model, above, COPIES, **UNSHAPED))
+
+
+class StepEndTest(unittest.TestCase):
+    def test_weights_are_written_while_backward_goes_on(self):
+        # The second layer's are there at 6, and written at 7; the first one's at 10, and 11.
+        model = small_jobs.model(MEBI, MEBI, backward=4.0)
+        self.assertAlmostEqual(11.0, iteration(model, BOTH, COPIES, **UNSHAPED))
+        backup = dataclasses.replace(BOTH, backup=True)
+        self.assertAlmostEqual(11.0, iteration(model, backup, COPIES, **UNSHAPED))
+
+    def test_two_threads_write_a_large_parameter(self):
+        model = small_jobs.model(3 * MEBI)
+        self.assertAlmostEqual(3 + 2, iteration(model, BOTH, COPIES, **UNSHAPED))
+        self.assertAlmostEqual(3 + 3, iteration(model, BOTH, COPIES, cores=1, **UNSHAPED))
+
+    def test_a_step_ends_when_its_gradients_are_encoded(self):
+        backup = System("1bit+backup", push="1bit", backup=True)
+        costs = costs_of("1bit", encode_ns=5 * MS)
+        self.assertAlmostEqual(3 + 5, iteration(small_jobs.model(MEBI), backup, costs, **UNSHAPED))
+        # What phases read is a copy.
+        costs = costs_of("thc", spec="thc", phases_ns=MS, encode_ns=MS)
+        backup = System("thc+backup", push="thc", backup=True)
+        self.assertAlmostEqual(3, iteration(small_jobs.model(MEBI), backup, costs, **UNSHAPED))
 
 
 class ManyTest(unittest.TestCase):
@@ -128,26 +205,23 @@ class BackupTest(unittest.TestCase):
         self.assertAlmostEqual(16 * WIRE, took, 0)
         self.assertLess(took, iteration(model))
 
-    def test_small_pushes_of_two_rounds_may_share_a_message(self):
-        # Encoding is so slow that the first tensors' next round queues behind this one. A round
+    def test_small_keys_of_two_rounds_may_share_a_message(self):
+        # Phases are so slow that the first tensors' next round queues behind this one. A round
         # that was counted as another would leave the job waiting, which simulate refuses.
-        slow = small_jobs.codec(encode_ns=50.0, payload=0.125)
         costs = dataclasses.replace(
-            small_jobs.FREE,
-            codecs={**small_jobs.FREE.codecs, "1bit": slow},
-            message_ms=0.2,
-            copy_ns=0.5,
+            costs_of("thc", spec="thc", phases_ns=50.0, encode_ns=50.0), message_ms=0.2
         )
         model = small_jobs.model(*[2000] * 40, forward=0.0, backward=0.0)
-        system = System("1bit", push="1bit", backup=True)
+        system = System("thc", push="thc", backup=True)
         took = iteration(model, system, costs, workers=2, servers=2)
         self.assertGreater(took, 40 * 2000 * 50e-6)
 
     def test_the_local_step_counts(self):
-        costs = dataclasses.replace(small_jobs.FREE, local_ns=1e6 / MEBI)
+        costs = dataclasses.replace(small_jobs.FREE, local_ns=MS)
         system = System("fp32+backup", backup=True)
-        took = iteration(small_jobs.model(MEBI), system, costs, bits_per_second=None)
-        self.assertAlmostEqual(4.0, took)
+        # Two threads share the step of one tensor.
+        took = iteration(small_jobs.model(MEBI), system, costs, **UNSHAPED)
+        self.assertAlmostEqual(3.5, took)
 
 
 class ServerTest(unittest.TestCase):
