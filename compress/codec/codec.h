@@ -212,7 +212,7 @@ class Codec {
   [[nodiscard]] absl::StatusOr<EncodeStats> Encode(const EncodeInput& input,
                                                    std::span<std::byte> payload) const;
 
-  // ---- The parts of Encode, for codecs that wrap others and for callers that encode block by block
+  // ---- The parts of Encode, for codecs that wrap others and callers that encode block by block
   // (block_codec.h).
 
   static constexpr size_t kEncodable = std::numeric_limits<size_t>::max();

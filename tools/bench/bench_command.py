@@ -65,7 +65,7 @@ def codec_parser():
         "--threads",
         default="",
         metavar="LIST",
-        help="numbers of threads (1); several take partitions of 256 Ki elements, one each at a time",
+        help="numbers of threads (1); several take partitions of 256 Ki elements, one each",
     )
     parser.add_argument(
         "--isa",
@@ -80,8 +80,8 @@ def codec_parser():
         "--table",
         default="",
         metavar="MODEL",
-        help="a model, such as resnet50 or vgg16: instead, how long its whole gradient takes, drawn "
-        "and as recorded (with --codecs, --threads and --isa, the best one if not given)",
+        help="a model, such as resnet50 or vgg16: instead, how long its whole gradient takes, "
+        "drawn and as recorded (with --codecs, --threads and --isa, the best one if not given)",
     )
     parser.add_argument("--program", metavar="FILE", help="a bench_codec that is built already")
     return parser

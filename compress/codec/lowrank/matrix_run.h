@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// MatrixRun: one encoding of a partition as a matrix. The first pass collects x, then the payload is
-// written, and the second pass counts what the payload leaves out. A partition that is no matrix of
-// use travels whole, as one row of rank 1.
+// MatrixRun: one encoding of a partition as a matrix. The first pass collects x, then the payload
+// is written, and the second pass counts what the payload leaves out. A partition that is no matrix
+// of use travels whole, as one row of rank 1.
 //
 //   class MyRun final : public MatrixRun {
 //     void Factor() override;              // writes layout_.rank and the payload

@@ -3,9 +3,9 @@
 // format/bins.h.
 //
 // The first pass handles the bins that begin in a block. It makes G in the residual, finds each
-// bin's maximum, selects, and writes the entries. When it ends, the scale is known. The second pass,
-// which needs a residual, touches only the sent elements: residual = G - sign * scale. Bytes per
-// element: 12, then 8 for each cache line that holds a sent element.
+// bin's maximum, selects, and writes the entries. When it ends, the scale is known. The second
+// pass, which needs a residual, touches only the sent elements: residual = G - sign * scale. Bytes
+// per element: 12, then 8 for each cache line that holds a sent element.
 #ifndef SLIMPS_COMPRESS_CODEC_SPARSE_ADACOMP_RUN_H_
 #define SLIMPS_COMPRESS_CODEC_SPARSE_ADACOMP_RUN_H_
 

@@ -47,13 +47,11 @@ std::vector<std::byte> Build(const Kernels& kernels, SparseLayout shape,
   }
   for (size_t block = 0; block < index.size(); ++block) builder.SetBlock(block, index[block]);
   builder.Plan(shape.scale0, shape.scale1);
-  // Blocks may be added in any order. This one is backwards.
-  for (size_t i = 0; i < index.size(); ++i) {
-    const size_t block = index.size() - 1 - i;
+  for (size_t block = 0; block < index.size(); ++block) {
     std::vector<float> decoded(values[block].size());
     builder.WriteBlock(block, index[block], values[block], decoded.data());
   }
-  payload.resize(builder.Finish());
+  payload.resize(builder.payload_bytes());
   return payload;
 }
 

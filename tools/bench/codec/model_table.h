@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Times encoding and decoding of a model's whole gradient, partition by partition, as workers and
-// servers do it. The gradient is drawn, or like a recorded one. This is the encode-decode table of Agarwal et al., "On the Utility of Gradient
-// Compression in Distributed Training Systems", MLSys 2022, table 2.
+// servers do it. The gradient is drawn, or like a recorded one. This is the encode-decode table of
+// Agarwal et al., "On the Utility of Gradient Compression in Distributed Training Systems", MLSys
+// 2022, table 2.
 //
 //   BenchData data = ModelData(model.tensors, GradientSource::kRecorded);
 //   SLIMPS_ASSIGN_OR_RETURN(ModelTimes times,

@@ -42,8 +42,8 @@ class SparseBuilder final {
   void Plan(float scale0, float scale1);
 
   // Writes the block's entries. Writes to `decoded` what each of `values` decodes to.
-  // REQUIRES: Plan was called, and WriteBlock for all blocks before; `index` holds the indices given
-  // to SetBlock.
+  // REQUIRES: Plan was called, and WriteBlock for all blocks before; `index` holds the indices that
+  // SetBlock was given.
   void WriteBlock(size_t block, std::span<const uint32_t> index, std::span<const float> values,
                   float* decoded);
 
