@@ -136,7 +136,7 @@ def the_norm_is_that_of_all_workers():
 
 
 def the_backup_model_is_the_nodes():
-    """A step begins with the node's own step: the local step by the node's mean gradient."""
+    """A step begins with the node's own step: half of SGD's by the node's mean gradient."""
     mine = take_place(2, 2)
     model = network()
     own, joint = copy.deepcopy(model), copy.deepcopy(model)
@@ -144,10 +144,10 @@ def the_backup_model_is_the_nodes():
         torch.optim.SGD(model.parameters(), lr=0.1), model, backup_model=True
     ) as optimizer:
         for images, labels in batches(1):
-            for one, ranks in ((own, mine), (joint, range(WORKERS))):
+            for one, ranks, rate in ((own, mine, 0.05), (joint, range(WORKERS), 0.1)):
                 for rank in ranks:
                     (loss_of(one, *part(rank, images, labels)) / len(ranks)).backward()
-                torch.optim.SGD(one.parameters(), lr=0.1).step()
+                torch.optim.SGD(one.parameters(), lr=rate).step()
             loss_of(model, *part(RANK, images, labels)).backward()
             optimizer.step()
         assert farthest(model, own) < 1e-6 and farthest(model, joint) > 1e-4
