@@ -113,10 +113,9 @@ absl::StatusOr<LocalUpdater> LocalUpdater::Create(const LocalUpdaterOptions& opt
 
 LocalUpdater::LocalUpdater(const LocalUpdaterOptions& options)
     : options_(options),
-      follow_{
-          .own_weight = options.loc_lr.has_value() ? *options.loc_lr / options.learning_rate
-                                                   : options.own_weight,
-          .look_ahead = options.look_ahead},
+      follow_{.own_weight = options.loc_lr.has_value() ? *options.loc_lr / options.learning_rate
+                                                       : options.own_weight,
+              .look_ahead = options.look_ahead},
       arena_(std::make_shared<const WorkArena>(options.threads)) {}
 
 size_t LocalUpdater::state_tensors() const { return UpdateStateTensors(options_.update); }
