@@ -66,11 +66,17 @@ absl::Status HostCopies::Start(size_t index, Device* device, std::span<const flo
     MutexLock lock(&shared_->mutex);
     ++shared_->under_way;
   }
-  device->CopyGradient(
-      /*key=*/index, gradient, place, copy->floats(),
-      [shared = shared_, index, copy](KeyId, const absl::StatusOr<float>& largest) {
-        shared->Note(index, largest.ok() ? absl::StatusOr<Copy>(copy) : largest.status());
-      });
+  const auto note = [shared = shared_, index, copy](KeyId, const absl::Status& copied) {
+    shared->Note(index, copied.ok() ? absl::StatusOr<Copy>(copy) : copied);
+  };
+  // Whoever pushes the copy looks for NaN, so fp32 needs no pass of its own here.
+  if (place.type == ElementType::kFloat32) {
+    device->CopyToHost(/*key=*/index, gradient, place.stream, copy->floats(), note);
+  } else {
+    device->CopyGradient(
+        /*key=*/index, gradient, place, copy->floats(),
+        [note](KeyId key, const absl::StatusOr<float>& largest) { note(key, largest.status()); });
+  }
   return absl::OkStatus();
 }
 

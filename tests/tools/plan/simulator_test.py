@@ -97,21 +97,13 @@ class WaitingTest(unittest.TestCase):
 class ThreadsTest(unittest.TestCase):
     """A node has two cores, so a worker has two threads of each kind."""
 
-    def test_two_partitions_are_encoded_at_a_time(self):
-        costs, pushes = costs_of("1bit", encode_ns=MS), System("1bit", push="1bit")
-        for partitions, cores, took in ((1, 2, 1), (2, 2, 1), (3, 2, 2), (2, 1, 2)):
-            model = small_jobs.model(partitions * MEBI)
-            self.assertAlmostEqual(
-                3 + took, iteration(model, pushes, costs, cores=cores, **UNSHAPED)
-            )
-
-    def test_two_partitions_are_merged_at_a_time(self):
-        costs, pulls = costs_of("1bit", decode_ns=MS), System("1bit", pull="1bit")
-        for partitions, cores, took in ((1, 2, 1), (2, 2, 1), (3, 2, 2), (2, 1, 2)):
-            model = small_jobs.model(partitions * MEBI)
-            self.assertAlmostEqual(
-                3 + took, iteration(model, pulls, costs, cores=cores, **UNSHAPED)
-            )
+    def test_two_partitions_are_encoded_and_merged_at_a_time(self):
+        for work, way in (("encode_ns", "push"), ("decode_ns", "pull")):
+            costs, system = costs_of("1bit", **{work: MS}), System("1bit", **{way: "1bit"})
+            for partitions, cores, took in ((1, 2, 1), (2, 2, 1), (3, 2, 2), (2, 1, 2)):
+                model = small_jobs.model(partitions * MEBI)
+                found = iteration(model, system, costs, cores=cores, **UNSHAPED)
+                self.assertAlmostEqual(3 + took, found, msg=way)
 
     def test_two_tensors_take_a_phase_at_a_time_and_one_takes_its_own_in_turn(self):
         costs = costs_of("thc", spec="thc", phases_ns=MS, encode_ns=MS)
