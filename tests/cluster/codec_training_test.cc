@@ -137,7 +137,9 @@ TEST_P(EveryCodecTrains, AloneAndUnderTheThresholdTable) {
   ASSERT_TRUE(measured.ok()) << measured.status();
   ASSERT_FALSE(measured->empty());
   const std::vector<ThresholdRow> rows = measured->Rows();
-  EXPECT_GE(std::ranges::count_if(rows, &ThresholdRow::complete), 2) << "sizes measured both ways";
+  EXPECT_GE(std::ranges::count_if(rows, &ThresholdRow::complete), 2)
+      << "sizes measured both ways:\n"
+      << ExplainTable(*measured);
   EXPECT_LT(table.report.bytes_pushed, table.report.pushed.elements * sizeof(float))
       << "in the measured rounds at least";
   if (Compresses(GetParam())) {

@@ -24,6 +24,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 sys.path.insert(
     0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "repo")
@@ -127,7 +128,7 @@ def play(arguments):
             trap(value)
         elif verb == "wait":
             while True:
-                signal.pause()
+                time.sleep(0.1)  # pause() would miss a signal just before it
 
 
 play(sys.argv[1:])

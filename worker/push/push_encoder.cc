@@ -36,7 +36,8 @@ absl::StatusOr<const Codec*> PushEncoder::Choose(EncodeWork* work) {
   }
   SLIMPS_ASSIGN_OR_RETURN(const Codec* codec, plan_.AwaitCodec(*work->job->tensor, round));
   if (shows && !work->grad_bufs.empty()) {
-    SLIMPS_RETURN_IF_ERROR(Show(*work->job, work->partition, work->grad_bufs[0]));
+    SLIMPS_RETURN_IF_ERROR(
+        Show(*work->job, work->partition, work->grad_bufs[0], work->gradient_bound()));
   }
   return codec;
 }
@@ -44,7 +45,7 @@ absl::StatusOr<const Codec*> PushEncoder::Choose(EncodeWork* work) {
 absl::Status PushEncoder::Look(const PushJob& job) {
   absl::Status seen = SendPolicyReport(job);
   for (size_t i = 0; i < job.grad_bufs.size() && seen.ok(); ++i) {
-    seen = Show(job, i, job.grad_bufs[i]);
+    seen = Show(job, i, job.grad_bufs[i], job.gradient_bound);
   }
   return seen;
 }
@@ -54,13 +55,13 @@ absl::Status PushEncoder::SendPolicyReport(const PushJob& job) {
 }
 
 absl::Status PushEncoder::Show(const PushJob& job, size_t partition,
-                               const std::shared_ptr<HostBuffer>& grad_buf) {
+                               const std::shared_ptr<HostBuffer>& grad_buf, float gradient_bound) {
   CodecState* const state = states().Find(job.tensor->key.id(), static_cast<uint32_t>(partition));
   const GradientPart part{.tensor = job.tensor,
                           .partition = partition,
                           .round = job.round,
                           .grad_buf = grad_buf,
-                          .gradient_bound = job.gradient_bound,
+                          .gradient_bound = gradient_bound,
                           .submitted = job.submitted};
   const std::span<const float> residual =
       state == nullptr ? std::span<const float>() : state->residual();
@@ -71,16 +72,15 @@ absl::StatusOr<PreparedPush> PushEncoder::Make(EncodeWork* work, size_t index, c
   SLIMPS_RETURN_IF_ERROR(CheckLent(work));
   std::shared_ptr<HostBuffer> grad_buf;
   if (!work->grad_bufs.empty()) grad_buf = std::move(work->grad_bufs[index]);
-  return items_.Make(*work->job, work->partition + index, std::move(grad_buf), codec,
-                     plan_->compressor());
+  return items_.Make(*work->job, work->partition + index, std::move(grad_buf),
+                     work->gradient_bound(), codec, plan_->compressor());
 }
 
 absl::Status PushEncoder::CheckLent(EncodeWork* work) const {
-  if (work->job->loan == nullptr || std::exchange(work->is_checked, true)) return absl::OkStatus();
+  if (work->job->loan == nullptr || work->checked_bound.has_value()) return absl::OkStatus();
   const TensorPlan& tensor = *work->job->tensor;
   const float scale = options_.items.payloads.grad_scale;
-  PushJob checked = *work->job;
-  checked.gradient_bound = 0;
+  float bound = 0;
   for (size_t i = 0; i < work->grad_bufs.size(); ++i) {
     const std::span<const float> values = work->grad_bufs[i]->floats();
     const float largest = BestKernels().raw.largest(values.data(), values.size());
@@ -88,9 +88,9 @@ absl::Status PushEncoder::CheckLent(EncodeWork* work) const {
       return CheckFinite(tensor.key, values, scale, "push",
                          tensor.partitions[work->partition + i].offset, "the store has failed");
     }
-    checked.gradient_bound = std::max(checked.gradient_bound, largest);
+    bound = std::max(bound, largest);
   }
-  work->job = std::make_shared<const PushJob>(std::move(checked));
+  work->checked_bound = bound;
   return absl::OkStatus();
 }
 

@@ -66,11 +66,11 @@ class PushEncoder final {
                                                   const Codec& codec);
 
  private:
-  // Checks gradients on loan, and gives the work's job their bound.
+  // Checks gradients on loan, and sets the work's checked_bound.
   absl::Status CheckLent(EncodeWork* work) const;
   absl::Status SendPolicyReport(const PushJob& job);
   absl::Status Show(const PushJob& job, size_t partition,
-                    const std::shared_ptr<HostBuffer>& grad_buf);
+                    const std::shared_ptr<HostBuffer>& grad_buf, float gradient_bound);
 
   const PushEncoderOptions options_;
   PlanInUse plan_;

@@ -22,7 +22,8 @@ bool IsPrecision(PayloadFormat format) {
 
 absl::StatusOr<PreparedPush> PushItemMaker::Make(const PushJob& job, size_t partition,
                                                  std::shared_ptr<HostBuffer> grad_buf,
-                                                 const Codec& codec, const Codec& compressor) {
+                                                 float gradient_bound, const Codec& codec,
+                                                 const Codec& compressor) {
   PreparedPush prepared;
   prepared.item.key_name = job.tensor->key.typed_name();
   wire::PushItem push;
@@ -39,7 +40,7 @@ absl::StatusOr<PreparedPush> PushItemMaker::Make(const PushJob& job, size_t part
                     .partition = partition,
                     .round = job.round,
                     .grad_buf = std::move(grad_buf),
-                    .gradient_bound = job.gradient_bound};
+                    .gradient_bound = gradient_bound};
   SLIMPS_RETURN_IF_ERROR(MakeMomentum(job, &part, &push));
   if (part.grad_buf != nullptr) {
     const bool whole = !push.momentum() && !IsPrecision(codec.format()) &&

@@ -3,7 +3,7 @@
 // and what the message's header says of it.
 //
 //   PushItemMaker items({.payloads = {.worker = rank}});
-//   SLIMPS_ASSIGN_OR_RETURN(PreparedPush push, items.Make(job, i, grad_buf, *codec, *codec));
+//   SLIMPS_ASSIGN_OR_RETURN(PreparedPush push, items.Make(job, i, grad_buf, bound, *codec, *codec));
 //   courier.Dispatch(server, {std::move(push.item)}, priority);   // after setting item.done
 //
 // Thread-safe, as PayloadMaker says.
@@ -59,11 +59,12 @@ class PushItemMaker final {
       : options_(std::move(options)), payloads_(options_.payloads) {}
 
   // Makes the item. `grad_buf` is the partition's gradient; null: the job has a ready payload or
-  // nothing.
+  // nothing. None of its absolute values is above `gradient_bound`.
   // `codec` and `compressor` are those of PayloadMaker::Make, and so are the errors.
   [[nodiscard]] absl::StatusOr<PreparedPush> Make(const PushJob& job, size_t partition,
                                                   std::shared_ptr<HostBuffer> grad_buf,
-                                                  const Codec& codec, const Codec& compressor);
+                                                  float gradient_bound, const Codec& codec,
+                                                  const Codec& compressor);
 
   // Returns what codecs keep of each partition. REQUIRES: as StateStore says.
   StateStore& states() { return payloads_.states(); }

@@ -29,14 +29,17 @@ namespace slimps {
 
 // What one thread encodes: a whole tensor if it is measured, else one partition.
 struct EncodeWork {
-  // The job without its grad_bufs.
+  // The job without its grad_bufs. It stays until the work ends.
   std::shared_ptr<const PushJob> job;
   // The buffers of this work; empty if the worker contributes no gradient.
   GradientBuffers grad_bufs;
   size_t partition = 0;
   bool whole_tensor = false;
-  uint64_t turn = 0;        // the job's turn among the key's pushes
-  bool is_checked = false;  // a gradient on loan has been checked
+  uint64_t turn = 0;                   // the job's turn among the key's pushes
+  std::optional<float> checked_bound;  // of a gradient on loan, once it is checked for NaN
+
+  // No absolute value in grad_bufs is above it.
+  float gradient_bound() const { return checked_bound.value_or(job->gradient_bound); }
 };
 
 class PushQueue final {

@@ -171,5 +171,29 @@ TEST_F(PushesAtOnce, AMeasuredPushIsEncodedAndSentAlone) {
   EXPECT_THAT(KeysOf(2), ElementsAre(later->key.id()));
 }
 
+TEST_F(PushesAtOnce, MeasuredPushesOfLentGradientsAreInTheProfile) {
+  MakeThreads(1, {.compression = "1bit", .pre_steps = 4});
+  const TensorPlan* tensor = Tensor("w", kLargeElements);
+  const std::vector<float> gradient(kLargeElements, 0.5f);
+  for (uint64_t round = 1; round <= 4; ++round) {
+    const auto loan = std::make_shared<GradientLoan>(LentGradient{.values = gradient});
+    ASSERT_TRUE(pipeline_
+                    ->Submit({.tensor = tensor,
+                              .round = round,
+                              .grad_bufs = LendPartitions(*tensor, loan),
+                              .loan = loan})
+                    .ok());
+    ASSERT_TRUE(transport_.AwaitSent(round));
+    EXPECT_EQ(transport_.header(round - 1).push().items(0).profile(), round > 2);
+    Answer(round - 1);
+    ASSERT_TRUE(pipeline_->Drain(kLong).ok());
+  }
+  const auto report = plan_->TakeReport(5);
+  ASSERT_TRUE(report.has_value());
+  ASSERT_EQ(report->rows_size(), 1);
+  EXPECT_EQ(report->rows(0).raw_samples(), 1);
+  EXPECT_EQ(report->rows(0).compressed_samples(), 1);
+}
+
 }  // namespace
 }  // namespace slimps
