@@ -63,12 +63,14 @@ struct BackupModel::Tensor {
         clock(clock),
         name(from.name),
         glo_buf(MakeBuffer(from.glo_buf, from.initial.size())),
-        loc_buf(MakeBuffer(from.loc_buf, from.initial.size())),
-        state(from.name) {
+        state(from.name),
+        loc_buf(MakeBuffer(from.loc_buf, from.initial.size())) {
     if (from.initial.data() != glo_buf.floats.data()) {
       std::ranges::copy(from.initial, glo_buf.floats.begin());
     }
-    std::ranges::copy(from.initial, loc_buf.floats.begin());
+    if (from.initial.data() != loc_buf.floats.data()) {
+      std::ranges::copy(from.initial, loc_buf.floats.begin());
+    }
   }
 
   // Waits until `ready()` is true of the state.
@@ -97,13 +99,13 @@ struct BackupModel::Tensor {
   const size_t index;
   const Clock* const clock;
   const std::string name;
-  // The addresses are constant. `state` decides which thread may write or read the contents.
+  // `state` decides which thread may write or read the contents of glo_buf and loc_buf.
   const BackupBuffer glo_buf;
-  const BackupBuffer loc_buf;
 
   Mutex mutex;
   CondVar changed;
   TensorState state ABSL_GUARDED_BY(mutex);
+  BackupBuffer loc_buf ABSL_GUARDED_BY(mutex);  // without an owner: the caller's memory
   LocalUpdaterState updater_state ABSL_GUARDED_BY(mutex);
   std::optional<Hyper> hyper ABSL_GUARDED_BY(mutex);  // nullopt: as all tensors
   absl::Status failure ABSL_GUARDED_BY(mutex);
@@ -161,13 +163,16 @@ absl::Status BackupModel::WaitGlobal(size_t tensor, int64_t version, SteadyTime 
 }
 
 absl::Status BackupModel::FinishIteration(size_t tensor, int64_t iteration,
-                                          std::span<const float> gradient, SteadyTime deadline) {
+                                          std::span<const float> gradient, SteadyTime deadline,
+                                          std::span<float> loc_buf) {
   SLIMPS_ASSIGN_OR_RETURN(Tensor* const t, Find(tensor));
-  const size_t elements = t->loc_buf.floats.size();
-  if (!gradient.empty() && gradient.size() != elements) {
-    return absl::InvalidArgumentError(absl::StrCat("tensor ", t->name, ": gradient of iteration ",
-                                                   iteration, " has ", gradient.size(),
-                                                   " elements, expected ", elements));
+  const size_t elements = t->glo_buf.floats.size();
+  for (const auto& [what, size] :
+       {std::pair("gradient", gradient.size()), std::pair("loc_buf", loc_buf.size())}) {
+    if (size == 0 || size == elements) continue;
+    return absl::InvalidArgumentError(absl::StrCat("tensor ", t->name, ": ", what, " of iteration ",
+                                                   iteration, " has ", size, " elements, expected ",
+                                                   elements));
   }
   Hyper hyper{.learning_rate = 0, .weight_decay = options_.updater.update.weight_decay};
   {
@@ -192,6 +197,7 @@ absl::Status BackupModel::FinishIteration(size_t tensor, int64_t iteration,
   }
   SLIMPS_RETURN_IF_ERROR(t->state.MergeGlobal(version));
   t->Publish(options_, TensorEvent::kMergeGlobal, version);
+  if (!loc_buf.empty()) t->loc_buf = {.floats = loc_buf};
   // The copy and the update are one pass over memory.
   if (gradient.empty()) {
     updater_.Skip(t->glo_buf.floats, hyper, t->updater_state, t->loc_buf.floats);
@@ -201,6 +207,15 @@ absl::Status BackupModel::FinishIteration(size_t tensor, int64_t iteration,
   SLIMPS_RETURN_IF_ERROR(t->state.LocalUpdate(iteration));
   t->Publish(options_, TensorEvent::kLocalUpdate, iteration);
   return absl::OkStatus();
+}
+
+void BackupModel::KeepLocal(size_t tensor, std::span<const float> memory) {
+  Tensor& t = *tensors_[tensor];
+  MutexLock lock(&t.mutex);
+  if (t.loc_buf.floats.data() != memory.data()) return;
+  const BackupBuffer kept = MakeBuffer({}, memory.size());
+  std::ranges::copy(t.loc_buf.floats, kept.floats.begin());
+  t.loc_buf = kept;
 }
 
 absl::StatusOr<BackupModel::ReadLease> BackupModel::AcquireRead(size_t tensor, int64_t iteration,
@@ -267,7 +282,7 @@ absl::Status BackupModel::Restore(int64_t version, std::string_view content) {
       std::string_view left = content;
       const absl::StatusOr<std::string_view> bytes = TakeBytes(&left);
       if (bytes.ok() && !bytes->empty()) {
-        *moment = AlignedBuffer::OfFloats(t->loc_buf.floats.size());
+        *moment = AlignedBuffer::OfFloats(t->glo_buf.floats.size());
       }
       take(what, moment->bytes());
     };

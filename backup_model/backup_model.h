@@ -71,7 +71,7 @@ struct BackupBuffer {
 struct BackupTensor {
   std::string name;                // for messages
   std::span<const float> initial;  // version 0; copied
-  // As long as `initial`, which may be glo_buf. Memory of their own kind lets a GPU copy from
+  // As long as `initial`, which may be one of them. Memory of their own kind lets a GPU copy from
   // loc_buf. Without an owner: the model makes the buffer.
   BackupBuffer glo_buf = {}, loc_buf = {};
 };
@@ -85,8 +85,7 @@ class BackupModel final {
     ReadLease(ReadLease&& other) noexcept;
     ReadLease& operator=(ReadLease&& other) noexcept;
     ~ReadLease();
-    // The weights: 64-byte aligned, at the same address in every iteration, so a framework's
-    // parameter may alias them.
+    // The weights. A framework's parameter may alias them.
     std::span<const float> weights() const { return weights_; }
 
    private:
@@ -133,10 +132,18 @@ class BackupModel final {
   // version to loc_buf and applies the local update with this worker's full-precision gradient. The
   // gradient is read before the call returns and is not checked for NaN. An empty gradient says
   // that the tensor had none: loc_buf is then w_i, and no step is counted.
-  // InvalidArgument: also, a gradient of another length.
+  // `loc_buf`: the caller's memory for it from this step on, as long as the tensor; empty: it stays
+  // where it is. The caller keeps that memory, and its contents, until the next step, or has them
+  // saved by KeepLocal.
+  // InvalidArgument: also, a gradient or loc_buf of another length.
   // FailedPrecondition: also, no reader has read loc_buf in this iteration.
   [[nodiscard]] absl::Status FinishIteration(size_t tensor, int64_t iteration,
-                                             std::span<const float> gradient, SteadyTime deadline);
+                                             std::span<const float> gradient, SteadyTime deadline,
+                                             std::span<float> loc_buf = {});
+
+  // Moves loc_buf to memory of the model's own if it lies in `memory`, which the caller is about to
+  // write. REQUIRES: tensor < num_tensors(), and nobody holds a lease.
+  void KeepLocal(size_t tensor, std::span<const float> memory);
 
   // Waits until loc_buf is w_loc(iteration). Several readers may hold leases at once.
   // FailedPrecondition: a later iteration is already there.

@@ -69,6 +69,32 @@ TEST(BackupModel, ComputesInBuffersOfItsOwnersAndKeepsThem) {
             absl::InvalidArgumentError("tensor s:w: loc_buf: expected 2 elements, got 4"));
 }
 
+TEST(BackupModel, AStepMayGoIntoTheCallersMemory) {
+  const Values initial = {10, 20}, gradient = {1, 2};
+  const BackupTensor tensors[] = {{"s:w", initial}};
+  const BackupModelOptions options = {.updater = {.learning_rate = 1}, .on_event = nullptr};
+  auto model = *BackupModel::Create(options, tensors);
+  auto same = *BackupModel::Create(options, tensors);
+  Values memory[2] = {{0, 0}, {0, 0}};
+  for (int64_t i = 1; i <= 2; ++i) {
+    EXPECT_EQ(Read(*model, i), Read(*same, i));
+    ASSERT_TRUE(same->FinishIteration(0, i, gradient, kNow).ok());
+    ASSERT_TRUE(model->FinishIteration(0, i, gradient, kNow, memory[i % 2]).ok());
+    EXPECT_EQ(memory[i % 2], Read(*same, i + 1));
+    for (BackupModel* each : {model.get(), same.get()}) Arrive(*each, i, {100, 200});
+  }
+  EXPECT_EQ(memory[1], (Values{9, 18})) << "left alone by the second step";
+  model->KeepLocal(0, memory[1]);
+  EXPECT_EQ(model->AcquireRead(0, 3, kNow)->weights().data(), memory[0].data());
+  model->KeepLocal(0, memory[0]);
+  memory[0] = {0, 0};
+  EXPECT_EQ(*model->Save(2, kNow), *same->Save(2, kNow));
+  Values longer(3);
+  EXPECT_EQ(
+      model->FinishIteration(0, 3, gradient, kNow, longer),
+      absl::InvalidArgumentError("tensor s:w: loc_buf of iteration 3 has 3 elements, expected 2"));
+}
+
 TEST(BackupModel, IterationOneComputesOnVersionZero) {
   auto model = MakeModel();
   EXPECT_EQ(Read(*model, 1), (Values{10, 20}));

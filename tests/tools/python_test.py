@@ -65,8 +65,8 @@ class InstallTest(unittest.TestCase):
 
 class LaunchTest(unittest.TestCase):
     def environment(self, command, **variables):
-        with mock.patch.object(
-            python_package, "ensure_package", return_value="/built"
+        with mock.patch.object(python_package, "PACKAGE", "/built"), mock.patch.object(
+            python_package, "build_package"
         ), mock.patch.dict(os.environ, variables):
             return python_package.environment([command, "train.py"])
 

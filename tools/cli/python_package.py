@@ -53,22 +53,26 @@ def install(arguments):
     return 0
 
 
-def ensure_package():
-    """Returns the package as a folder for PYTHONPATH. Builds it if it is not there yet."""
-    folder = os.path.join(setup.REPOSITORY, "bazel-bin", "python", "package")
-    if not os.path.exists(os.path.join(folder, "slimps", "__init__.py")):
-        setup.install_packages()
-        setup.build(["//python:package"])
-    return folder
+PACKAGE = os.path.join(setup.REPOSITORY, "bazel-bin", "python", "package")
+
+
+def build_package():
+    """Builds the package of this checkout. Returns its folder, for PYTHONPATH."""
+    setup.install_packages()
+    setup.build(["//python:package"])
+    return PACKAGE
 
 
 def environment(command):
     """Returns the variables that a job's command needs if it is a Python.
 
     It finds the package that was built here, which belongs to the daemons that were built here.
+    Neither is built again if it is there.
     """
     if not worker_command.is_python(command):
         return {}
-    folders = [ensure_package()] + list(filter(None, [os.environ.get("PYTHONPATH")]))
+    if not os.path.exists(os.path.join(PACKAGE, "slimps", "__init__.py")):
+        build_package()
+    folders = [PACKAGE] + list(filter(None, [os.environ.get("PYTHONPATH")]))
     # Lines are shown when they are written.
     return {"PYTHONUNBUFFERED": "1", "PYTHONPATH": os.pathsep.join(folders)}

@@ -252,7 +252,10 @@ class WorkerModel(Process):
         self._spread(tensor, WRITE_CHUNK, self._copy_ms(tensor), self._end_part)
 
     def _step_if_due(self, tensor: int) -> None:
-        """As worker/exchange/next_weights.h: one round of lag, front layers first."""
+        """As worker/exchange/next_weights.h: one round of lag, front layers first.
+
+        The step writes to the parameter's other memory.
+        """
         round_ = self._pushed[tensor]
         if round_ != self._arrived[tensor] + 1:
             return
@@ -260,7 +263,7 @@ class WorkerModel(Process):
 
         def stepped() -> None:
             self._request(tensor, round_)
-            self._write(tensor)
+            self._end_part()
 
         self._spread(tensor, STEP_CHUNK, work, stepped)
 

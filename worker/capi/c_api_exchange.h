@@ -123,7 +123,8 @@ SLIMPS_API slimps_status slimps_exchange_await_weights(slimps_exchange* exchange
  * they are written to one during backward, while the model reads the other. Then the model computes
  * on the one, and the exchange gets the other. To be called after slimps_exchange_begin_step (with
  * overlap_forward, slimps_exchange_await_weights) and before the parameter's gradient. The memory
- * stays until this sets another, or the exchange is destroyed. Since 1.10.
+ * stays until this sets another, or the exchange is destroyed. With the backup model the former
+ * memory also stays, as it is, until the next slimps_exchange_end_step. Since 1.10.
  * OUT_OF_RANGE: no such parameter.
  * INVALID_ARGUMENT: a parameter without spare memory. */
 SLIMPS_API slimps_status slimps_exchange_set_memory(slimps_exchange* exchange,

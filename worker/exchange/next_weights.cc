@@ -158,8 +158,10 @@ absl::Status NextWeights::StepLocally(size_t tensor, int64_t iteration, const St
     gradient = scaled;
   }
   // The lease of a copy to a GPU ends before the gradient that the copied weights led to.
-  SLIMPS_RETURN_IF_ERROR(
-      backup_->FinishIteration(tensor, iteration, gradient, SteadyTime::InfiniteFuture()));
+  const NextTensor& to = tensors_[tensor];
+  SLIMPS_RETURN_IF_ERROR(backup_->FinishIteration(tensor, iteration, gradient,
+                                                  SteadyTime::InfiniteFuture(),
+                                                  to.spare ? to.values : std::span<float>()));
   const SteadyTime end = clock_->Now();
   TraceLog::Global().AddOfThread(
       TraceStage::kLocalUpdate,
@@ -185,10 +187,16 @@ absl::Status NextWeights::WriteMade(size_t tensor, int64_t iteration) {
   return absl::OkStatus();
 }
 
+void NextWeights::WriteGlobal(size_t tensor) {
+  backup_->KeepLocal(tensor, tensors_[tensor].values);
+  Write(tensor, backup_->Global(tensor), backup_);
+}
+
 void NextWeights::Write(size_t tensor, std::span<const float> weights,
                         std::shared_ptr<const void> owner) {
   const NextTensor& to = tensors_[tensor];
   const std::span<float> values = to.values;
+  if (weights.data() == values.data()) return;  // the local step has written them
   if (to.gpu == nullptr) {
     const auto copy = [&](size_t first, size_t last) {
       std::ranges::copy(weights.subspan(first, last - first), values.begin() + first);

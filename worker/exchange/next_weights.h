@@ -4,7 +4,8 @@
 //
 //   synchronous    pull of w_i into glo_buf | write glo_buf
 //   backup model   once w_(i-1) is in glo_buf: local step into loc_buf | write loc_buf;
-//                  the pull of w_i into glo_buf begins after the local step
+//                  the pull of w_i into glo_buf begins after the local step; spare memory is
+//                  loc_buf itself
 //
 // Backward may still read the parameters then, so they are written only once Publish has said that
 // it is over; spare memory is written at once. A thread of its own makes the local steps and
@@ -112,8 +113,9 @@ class NextWeights final : public std::enable_shared_from_this<NextWeights> {
   // Returns true if AwaitWritten(tensor) would return OK at once.
   bool IsWritten(size_t tensor) const;
 
-  // Writes `weights` to the parameter, from the thread that calls. A copy to a GPU keeps `owner`.
-  void Write(size_t tensor, std::span<const float> weights, std::shared_ptr<const void> owner);
+  // Writes glo_buf to the parameter, from the thread that calls. REQUIRES: there is a backup model,
+  // and nothing else is due.
+  void WriteGlobal(size_t tensor);
 
   // Returns the first error.
   absl::Status status() const;
@@ -141,6 +143,8 @@ class NextWeights final : public std::enable_shared_from_this<NextWeights> {
   void DoNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status StepLocally(size_t tensor, int64_t iteration, const State& state);
   absl::Status WriteMade(size_t tensor, int64_t iteration);
+  // Writes `weights` to the parameter. A copy to a GPU keeps `owner`.
+  void Write(size_t tensor, std::span<const float> weights, std::shared_ptr<const void> owner);
   void Pull(size_t tensor, int64_t version);
   void Arrived(size_t tensor, int64_t version, const absl::Status& pulled);
   void NoteMade(size_t tensor, int64_t iteration) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

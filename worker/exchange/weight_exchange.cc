@@ -280,7 +280,7 @@ absl::Status WeightExchange::Drain() {
   NoteOverlap(std::exchange(newest_push_, SteadyTime::InfiniteFuture()), finished_);
   is_written_ = false;
   SLIMPS_RETURN_IF_ERROR(next_->AwaitCopied(Deadline()));
-  for (size_t i = 0; i < parameters_.size(); ++i) next_->Write(i, backup_->Global(i), backup_);
+  for (size_t i = 0; i < parameters_.size(); ++i) next_->WriteGlobal(i);
   SLIMPS_RETURN_IF_ERROR(next_->AwaitCopied(Deadline()));
   return store_->Wait();
 }
@@ -317,7 +317,14 @@ BackupBuffer MakeOnHost(size_t elements) {
 
 // Returns a tensor of the parameter's present values. The buffers of one on a GPU are pinned.
 absl::StatusOr<BackupTensor> MakeBackupTensor(const Parameter& parameter, Device* gpu) {
-  if (gpu == nullptr) return BackupTensor{.name = parameter.name, .initial = parameter.values};
+  if (gpu == nullptr) {
+    BackupTensor tensor{.name = parameter.name, .initial = parameter.values};
+    if (parameter.spare) {
+      const std::shared_ptr<void> models(std::shared_ptr<void>(), parameter.values.data());
+      tensor.loc_buf = {.floats = parameter.values, .owner = models};
+    }
+    return tensor;
+  }
   BackupTensor tensor{.name = parameter.name, .initial = {}};
   SLIMPS_ASSIGN_OR_RETURN(tensor.glo_buf, MakePinned(gpu, parameter.values.size()));
   SLIMPS_ASSIGN_OR_RETURN(tensor.loc_buf, MakePinned(gpu, parameter.values.size()));

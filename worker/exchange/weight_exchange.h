@@ -124,7 +124,8 @@ class WeightExchange final {
   }
 
   // Writes a parameter's weights to `values` from now on: the other one of two memories on the host
-  // (Parameter.spare), which has to stay until this sets another or the exchange is gone.
+  // (Parameter.spare), which has to stay until this sets another or the exchange is gone. With the
+  // backup model the former one has to stay as it is until the next EndStep: it is loc_buf.
   // REQUIRES: after BeginStep and, with overlap_forward, AwaitWeights; before its gradient.
   // InvalidArgument: another length than the parameter's, or the parameter has no spare memory.
   [[nodiscard]] absl::Status SetMemory(size_t index, std::span<float> values);

@@ -3,7 +3,7 @@
 // and what the message's header says of it.
 //
 //   PushItemMaker items({.payloads = {.worker = rank}});
-//   SLIMPS_ASSIGN_OR_RETURN(PreparedPush push, items.Make(job, i, grad_buf, bound, *codec, *codec));
+//   SLIMPS_ASSIGN_OR_RETURN(PreparedPush push, items.Make(job, i, grad, bound, *codec, *codec));
 //   courier.Dispatch(server, {std::move(push.item)}, priority);   // after setting item.done
 //
 // Thread-safe, as PayloadMaker says.

@@ -508,6 +508,7 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
             self._tell_hyper()
         self._masters.settle()  # await_weights() may have begun copies to GPUs
         self._exchange.end_step()
+        self._masters.forget_former()
         self._holds_own = self._backup_model
         self._begin()
 

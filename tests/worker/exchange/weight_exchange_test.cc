@@ -164,6 +164,35 @@ TEST(WeightExchange, SpareMemoryIsWrittenDuringBackwardAndExchangedAtTheStepsEnd
   }
 }
 
+TEST(WeightExchange, ADrainToSpareMemoryKeepsTheLocalWeights) {
+  FakeServer server(1);
+  FakeStore store(&server, 0);
+  std::vector<float> memory[] = {{1, 2}, {1, 2}};
+  const std::vector<Parameter> parameters = {
+      {.name = "a", .shape = {2}, .values = memory[1], .spare = true}};
+  ExchangeOptions options = WithBackup();
+  options.backup->updater.loc_lr = 0.25;
+  auto started = StartExchange(&store, parameters, Sgd(), options);
+  ASSERT_TRUE(started.ok()) << started.status();
+  WeightExchange& exchange = **started;
+  const std::vector<float> gradient = {4, 8};
+  ASSERT_TRUE(exchange.BeginStep().ok());
+  exchange.OnGradient(0, gradient);
+  ASSERT_TRUE(exchange.EndStep().ok());
+  EXPECT_THAT(memory[1], ElementsAre(0, 0)) << "this worker's own step";
+  ASSERT_TRUE(exchange.Drain().ok());
+  EXPECT_THAT(memory[1], ElementsAre(-1, -2)) << "the servers'";
+  ASSERT_TRUE(exchange.BeginStep().ok());
+  EXPECT_THAT(memory[1], ElementsAre(0, 0));
+  ASSERT_TRUE(exchange.SetMemory(0, memory[0]).ok());
+  ASSERT_TRUE(exchange.Drain().ok());
+  EXPECT_THAT(memory[0], ElementsAre(-1, -2));
+  EXPECT_THAT(memory[1], ElementsAre(0, 0));
+  exchange.OnGradient(0, gradient);
+  ASSERT_TRUE(exchange.EndStep().ok());
+  EXPECT_THAT(memory[0], ElementsAre(-2, -4)) << "from version 1";
+}
+
 class SteppedClock final : public Clock {
  public:
   SteadyTime Now() const override { return SteadyTime() + absl::Milliseconds(now_ms_.load()); }

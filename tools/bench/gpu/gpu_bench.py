@@ -221,7 +221,7 @@ def measure(options, about):
     package = (
         os.path.join(options.programs, "python", "package")
         if options.programs
-        else python_package.ensure_package()
+        else python_package.build_package()
     )
     jobs = Jobs(options, programs, package, about)
     results = []

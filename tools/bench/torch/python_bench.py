@@ -210,7 +210,7 @@ def main(arguments):
         package = (
             os.path.join(options.programs, "python", "package")
             if options.programs
-            else python_package.ensure_package()
+            else python_package.build_package()
         )
         with progress.Bar(options.starts * (options.repeats + 1), "repeats") as bar:
             starts = [

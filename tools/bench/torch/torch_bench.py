@@ -217,7 +217,7 @@ def main(arguments):
         package = (
             os.path.join(options.programs, "python", "package")
             if options.programs
-            else python_package.ensure_package()
+            else python_package.build_package()
         )
         report = {
             "bench": "torch " + options.link + round_trip.name_of(options),
