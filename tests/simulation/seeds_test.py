@@ -24,7 +24,7 @@ CAUGHT_BY = {
     "forgotten_is_error": 13,
     "forgotten_journal_entry": 49,
     "no_bound": 260,
-    "no_quiet_time": 101,
+    "no_quiet_time": 104,
     "no_resend": 1,
     "no_staging_bound": 13,
     "notification_lost": 1,
