@@ -36,16 +36,16 @@ absl::StatusOr<std::string_view> TakeBytes(std::string_view* content) {
   return bytes;
 }
 
-// Returns `given` or, if that has no owner, new memory.
+// Returns `given` or, if there is none, new memory.
 BackupBuffer MakeBuffer(const BackupBuffer& given, size_t elements) {
-  if (given.owner != nullptr) return given;
+  if (!given.floats.empty()) return given;
   auto made = std::make_shared<AlignedBuffer>(AlignedBuffer::OfFloats(elements));
   const std::span<float> floats = made->floats();
   return {.floats = floats, .owner = std::move(made)};
 }
 
 absl::Status CheckBuffer(const BackupTensor& tensor, const BackupBuffer& given, const char* what) {
-  if (given.owner == nullptr || given.floats.size() == tensor.initial.size()) {
+  if (given.floats.empty() || given.floats.size() == tensor.initial.size()) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrCat("tensor ", tensor.name, ": ", what, ": expected ",
@@ -209,11 +209,11 @@ absl::Status BackupModel::FinishIteration(size_t tensor, int64_t iteration,
   return absl::OkStatus();
 }
 
-void BackupModel::KeepLocal(size_t tensor, std::span<const float> memory) {
+void BackupModel::KeepLocal(size_t tensor) {
   Tensor& t = *tensors_[tensor];
   MutexLock lock(&t.mutex);
-  if (t.loc_buf.floats.data() != memory.data()) return;
-  const BackupBuffer kept = MakeBuffer({}, memory.size());
+  if (t.loc_buf.owner != nullptr) return;
+  const BackupBuffer kept = MakeBuffer({}, t.loc_buf.floats.size());
   std::ranges::copy(t.loc_buf.floats, kept.floats.begin());
   t.loc_buf = kept;
 }

@@ -62,7 +62,7 @@ struct BackupModelOptions {
   const Clock* clock = MachineClock();
 };
 
-// Memory of glo_buf or loc_buf: 64-byte aligned. `owner` frees it.
+// Memory of glo_buf (64-byte aligned) or loc_buf. `owner` frees it.
 struct BackupBuffer {
   std::span<float> floats;
   std::shared_ptr<void> owner;
@@ -72,7 +72,8 @@ struct BackupTensor {
   std::string name;                // for messages
   std::span<const float> initial;  // version 0; copied
   // As long as `initial`, which may be one of them. Memory of their own kind lets a GPU copy from
-  // loc_buf. Without an owner: the model makes the buffer.
+  // loc_buf. Empty: the model makes the buffer. Without an owner: the caller's memory, until the
+  // step that names another.
   BackupBuffer glo_buf = {}, loc_buf = {};
 };
 
@@ -133,17 +134,16 @@ class BackupModel final {
   // gradient is read before the call returns and is not checked for NaN. An empty gradient says
   // that the tensor had none: loc_buf is then w_i, and no step is counted.
   // `loc_buf`: the caller's memory for it from this step on, as long as the tensor; empty: it stays
-  // where it is. The caller keeps that memory, and its contents, until the next step, or has them
-  // saved by KeepLocal.
+  // where it is. The caller keeps that memory, and its contents, until the next step or KeepLocal.
   // InvalidArgument: also, a gradient or loc_buf of another length.
   // FailedPrecondition: also, no reader has read loc_buf in this iteration.
   [[nodiscard]] absl::Status FinishIteration(size_t tensor, int64_t iteration,
                                              std::span<const float> gradient, SteadyTime deadline,
                                              std::span<float> loc_buf = {});
 
-  // Moves loc_buf to memory of the model's own if it lies in `memory`, which the caller is about to
-  // write. REQUIRES: tensor < num_tensors(), and nobody holds a lease.
-  void KeepLocal(size_t tensor, std::span<const float> memory);
+  // Moves loc_buf to memory of the model's own if it lies in the caller's, which may then change.
+  // REQUIRES: tensor < num_tensors(), and nobody holds a lease.
+  void KeepLocal(size_t tensor);
 
   // Waits until loc_buf is w_loc(iteration). Several readers may hold leases at once.
   // FailedPrecondition: a later iteration is already there.

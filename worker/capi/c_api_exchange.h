@@ -126,7 +126,8 @@ SLIMPS_API slimps_status slimps_exchange_await_weights(slimps_exchange* exchange
  * stays until this sets another, or the exchange is destroyed. With the backup model the former
  * memory also stays, as it is, until the next slimps_exchange_end_step. Since 1.10.
  * OUT_OF_RANGE: no such parameter.
- * INVALID_ARGUMENT: a parameter without spare memory. */
+ * INVALID_ARGUMENT: a parameter without spare memory.
+ * FAILED_PRECONDITION: the parameter's gradient of this step has gone out. */
 SLIMPS_API slimps_status slimps_exchange_set_memory(slimps_exchange* exchange,
                                                     const size_t* indices, float* const* values,
                                                     size_t count);

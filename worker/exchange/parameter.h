@@ -24,7 +24,8 @@ struct Parameter {
   std::span<float> values;
   // True: `values` is a second memory, which nobody reads during a step. Weights are written there
   // as soon as they are known, and the model exchanges it for the one that it computes on when the
-  // step has ended (WeightExchange::SetMemory). On the host alone.
+  // step has ended (WeightExchange::SetMemory). On the host alone. With the backup model it is
+  // loc_buf from the first on, so it stays as it is between steps.
   bool spare = false;
   // Where `values` lies. On a GPU, work that the stream is given after a call sees the weights that
   // the call has promised, and what the stream was given before sees the weights before.

@@ -228,6 +228,11 @@ absl::Status WeightExchange::SetMemory(size_t index, std::span<float> values) {
         "parameter ", parameter.name, ": memory of ", values.size(), " elements; expected ",
         parameter.spare ? absl::StrCat(parameter.values.size()) : "a parameter with spare memory"));
   }
+  if (finished_ != iteration_ && next_->WasPushed(index)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("parameter ", parameter.name,
+                     ": its gradient of this step has gone out; expected its memory before that"));
+  }
   next_->SetMemory(index, values);
   return absl::OkStatus();
 }
@@ -319,10 +324,7 @@ BackupBuffer MakeOnHost(size_t elements) {
 absl::StatusOr<BackupTensor> MakeBackupTensor(const Parameter& parameter, Device* gpu) {
   if (gpu == nullptr) {
     BackupTensor tensor{.name = parameter.name, .initial = parameter.values};
-    if (parameter.spare) {
-      const std::shared_ptr<void> models(std::shared_ptr<void>(), parameter.values.data());
-      tensor.loc_buf = {.floats = parameter.values, .owner = models};
-    }
+    if (parameter.spare) tensor.loc_buf = {.floats = parameter.values};
     return tensor;
   }
   BackupTensor tensor{.name = parameter.name, .initial = {}};

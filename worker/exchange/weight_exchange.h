@@ -128,6 +128,7 @@ class WeightExchange final {
   // backup model the former one has to stay as it is until the next EndStep: it is loc_buf.
   // REQUIRES: after BeginStep and, with overlap_forward, AwaitWeights; before its gradient.
   // InvalidArgument: another length than the parameter's, or the parameter has no spare memory.
+  // FailedPrecondition: its gradient of this step has gone out.
   [[nodiscard]] absl::Status SetMemory(size_t index, std::span<float> values);
 
   // Sets the numbers of one parameter from the next OnGradient on. They replace the optimizer's, at

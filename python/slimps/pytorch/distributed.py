@@ -260,6 +260,7 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
         if not self._scaling.may_step(found_inf, grad_scale):
             self._backward.begin_step()
             return loss
+        self.await_weights()  # of parameters that no module has read, before their gradients go
         for index, parameter in enumerate(self._parameters):
             if self._out[index] is None and parameter.grad is not None:
                 self._send(index)

@@ -104,7 +104,8 @@ class Masters:
 
     def copies(self) -> List[np.ndarray]:
         """Returns copies of what was published, for restore()."""
-        return [array.copy() for array in self._shown_arrays]
+        # Not of the arrays: share_memory_() gives a tensor other memory, and frees the former.
+        return [params.floats(shown).copy() for shown in self._shown]
 
     def restore(self, copies: List[np.ndarray]) -> None:
         """Gives the masters the values that were published at copies(); none for an empty list."""

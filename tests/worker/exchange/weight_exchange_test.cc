@@ -189,6 +189,8 @@ TEST(WeightExchange, ADrainToSpareMemoryKeepsTheLocalWeights) {
   EXPECT_THAT(memory[0], ElementsAre(-1, -2));
   EXPECT_THAT(memory[1], ElementsAre(0, 0));
   exchange.OnGradient(0, gradient);
+  EXPECT_THAT(std::string(exchange.SetMemory(0, memory[1]).message()),
+              HasSubstr("parameter a: its gradient of this step has gone out"));
   ASSERT_TRUE(exchange.EndStep().ok());
   EXPECT_THAT(memory[0], ElementsAre(-2, -4)) << "from version 1";
 }
