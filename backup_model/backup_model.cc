@@ -209,11 +209,11 @@ absl::Status BackupModel::FinishIteration(size_t tensor, int64_t iteration,
   return absl::OkStatus();
 }
 
-void BackupModel::KeepLocal(size_t tensor) {
+void BackupModel::KeepLocal(size_t tensor, std::span<const float> memory) {
   Tensor& t = *tensors_[tensor];
   MutexLock lock(&t.mutex);
-  if (t.loc_buf.owner != nullptr) return;
-  const BackupBuffer kept = MakeBuffer({}, t.loc_buf.floats.size());
+  if (t.loc_buf.floats.data() != memory.data()) return;
+  const BackupBuffer kept = MakeBuffer({}, memory.size());
   std::ranges::copy(t.loc_buf.floats, kept.floats.begin());
   t.loc_buf = kept;
 }

@@ -134,16 +134,17 @@ class BackupModel final {
   // gradient is read before the call returns and is not checked for NaN. An empty gradient says
   // that the tensor had none: loc_buf is then w_i, and no step is counted.
   // `loc_buf`: the caller's memory for it from this step on, as long as the tensor; empty: it stays
-  // where it is. The caller keeps that memory, and its contents, until the next step or KeepLocal.
+  // where it is. Only a lease, KeepLocal and Save read it: for these the caller keeps the memory,
+  // and its contents, until the next step.
   // InvalidArgument: also, a gradient or loc_buf of another length.
   // FailedPrecondition: also, no reader has read loc_buf in this iteration.
   [[nodiscard]] absl::Status FinishIteration(size_t tensor, int64_t iteration,
                                              std::span<const float> gradient, SteadyTime deadline,
                                              std::span<float> loc_buf = {});
 
-  // Moves loc_buf to memory of the model's own if it lies in the caller's, which may then change.
-  // REQUIRES: tensor < num_tensors(), and nobody holds a lease.
-  void KeepLocal(size_t tensor);
+  // Moves loc_buf to memory of the model's own if it lies in `memory`, which the caller is about to
+  // write. REQUIRES: tensor < num_tensors(), and nobody holds a lease.
+  void KeepLocal(size_t tensor, std::span<const float> memory);
 
   // Waits until loc_buf is w_loc(iteration). Several readers may hold leases at once.
   // FailedPrecondition: a later iteration is already there.

@@ -84,8 +84,9 @@ TEST(BackupModel, AStepMayGoIntoTheCallersMemory) {
     for (BackupModel* each : {model.get(), same.get()}) Arrive(*each, i, {100, 200});
   }
   EXPECT_EQ(memory[1], (Values{9, 18})) << "left alone by the second step";
+  model->KeepLocal(0, memory[1]);
   EXPECT_EQ(model->AcquireRead(0, 3, kNow)->weights().data(), memory[0].data());
-  model->KeepLocal(0);
+  model->KeepLocal(0, memory[0]);
   memory[0] = {0, 0};
   EXPECT_EQ(*model->Save(2, kNow), *same->Save(2, kNow));
   Values longer(3);

@@ -188,7 +188,7 @@ absl::Status NextWeights::WriteMade(size_t tensor, int64_t iteration) {
 }
 
 void NextWeights::WriteGlobal(size_t tensor) {
-  backup_->KeepLocal(tensor);
+  backup_->KeepLocal(tensor, tensors_[tensor].values);
   Write(tensor, backup_->Global(tensor), backup_);
 }
 

@@ -316,6 +316,7 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
         if self._buffers is not None:
             self._buffers.settle()
         if self._scaling.may_step():
+            self.await_weights()
             self._finish()
 
     def leave(self) -> None:
@@ -496,7 +497,6 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
         return rates and rates + ": changed after gradients had gone out in backward"
 
     def _finish(self) -> None:
-        self.await_weights()
         self._weights.check()
         for name, parameter in self._left_out:
             if parameter.grad is not None:
@@ -509,7 +509,6 @@ class DistributedOptimizer(wrapped.WrappedOptimizer):
             self._tell_hyper()
         self._masters.settle()  # await_weights() may have begun copies to GPUs
         self._exchange.end_step()
-        self._masters.forget_former()
         self._holds_own = self._backup_model
         self._begin()
 

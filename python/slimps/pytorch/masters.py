@@ -51,7 +51,6 @@ class Masters:
         # What the parameters hold, in the masters or in the other of two memories.
         self._shown, self._shown_arrays = list(self._masters), list(self.arrays)
         self.are_spare = [False] * len(parameters)
-        self._former: List[torch.Tensor] = []  # no parameter's any more, but the exchange's
         self._published: List[Any] = []  # events of GPUs
 
     def add_spares(self) -> None:
@@ -93,10 +92,6 @@ class Masters:
         for parameter in self._parameters:
             _count_change(parameter)
 
-    def forget_former(self) -> None:
-        """Says that a step has ended: the exchange has weights in the masters alone."""
-        self._former.clear()
-
     def settle(self) -> None:
         """Waits until no copy reads the masters."""
         while self._published:
@@ -123,7 +118,6 @@ class Masters:
             params.bits_of(gpu.on_host(parameter)), params.bits_of(shown.to(parameter.dtype))
         )
         if agrees and may_be_one and shown is not self._masters[index]:
-            self._former.append(shown)
             self._shown[index] = parameter.detach()
             self._shown_arrays[index] = params.floats(self._shown[index])
         return agrees

@@ -84,6 +84,22 @@ def test_moved_memory_becomes_one_of_the_two(store, backup_model):
     assert model.weight.data_ptr() == moved
 
 
+def test_memory_that_torch_has_freed_is_not_read(store):
+    """It is so large that the system takes it back at once, and reading it would be a SIGSEGV."""
+    model = torch.nn.Linear(4096, 4096, bias=False)
+    sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = wrap(store, model, sgd, backup_model=True)
+    for _ in range(2):
+        model(torch.ones(1, 4096)).sum().backward()
+        optimizer.step()
+    model.weight.data = model.weight.data.clone()
+    with optimizer.global_weights():
+        pass
+    model.share_memory()  # moves it, too
+    with pytest.raises(slimps.FailedPreconditionError, match="changed outside of the optimizer"):
+        optimizer.close()
+
+
 def test_weights_of_all_and_back(store):
     model, sgd = model_and_sgd()
     optimizer = wrap(store, model, sgd, backup_model=True)
